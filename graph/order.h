@@ -48,6 +48,18 @@ static inline int64_t tn_order_cut(int64_t extent, int64_t units, int64_t r, int
 tn_status tn_order_param(tn_arena *arena, int parts, int n_src, const int64_t *extent, const int64_t *units,
                          tn_order_run *out) TN_MUST_USE;
 
+/* The part of that program which rank `rank` of `ranks` (a power of two, at most parts) computes: node (log2 ranks, rank) of
+ * the tree. extent and units are the global ones; k counts within the rank's own part of each source. The tree over the
+ * ranks' results, in rank order, completes the sum. */
+typedef struct tn_order_node {
+    int parts, n_src;
+    const int64_t *extent, *units;
+    int ranks, rank;
+} tn_order_node;
+tn_status tn_order_param_node(tn_arena *arena, const tn_order_node *node, tn_order_run *out) TN_MUST_USE;
+
+/* A sum of nothing is one empty leaf: +0 (no sum is ever -0, so adding it changes no bit). */
+
 /* (5) Sum over tokens: leaf (b, j) = position part j of row b, lanes are left folds over their rows' leaves in (b, j)
  * order, balanced tree over lanes. The program of the whole step of n_rows rows of seq positions. k counts tokens within
  * the operands of one run: a run over leaves [first, last) has k = 0 at its first leaf. */
