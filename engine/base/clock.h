@@ -1,0 +1,21 @@
+/* clock.h - seconds for measuring and for logs. */
+#ifndef TN_ENGINE_BASE_CLOCK_H
+#define TN_ENGINE_BASE_CLOCK_H
+#include "engine/base/base.h"
+
+TN_C_BEGIN
+
+/* Monotonic, from an arbitrary start; nanosecond resolution. */
+double tn_clock_s(void);
+
+/* Since this process was started by exec (the kernel's start time: to the next 10 ms), loader and all. */
+double tn_clock_since_start_s(void);
+
+/* "2025-01-31 23:59:58.123", local time. */
+typedef struct tn_clock_text {
+    char s[32];
+} tn_clock_text;
+tn_clock_text tn_clock_now(void);
+
+TN_C_END
+#endif
