@@ -47,7 +47,7 @@ TN_VI tn_v tn_v_max(tn_v a, tn_v b) { return _mm512_max_ps(a, b); }
 TN_VI tn_v tn_v_min(tn_v a, tn_v b) { return _mm512_min_ps(a, b); }
 TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c) { return _mm512_fmadd_ps(a, b, c); }
 TN_VI tn_v tn_v_round(tn_v a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-TN_VI tn_vmask tn_v_mask(int64_t n) { return n >= 16 ? (tn_vmask)0xffff : n <= 0 ? (tn_vmask)0 : (tn_vmask)((1u << n) - 1); }
+TN_VI tn_vmask tn_v_mask(int64_t n) { return (tn_vmask)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u); }
 TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m) { return _mm512_maskz_loadu_ps(m, p); }
 TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x) { _mm512_mask_storeu_ps(p, m, x); }
 TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no) { return _mm512_mask_blend_ps(m, no, yes); }
@@ -187,7 +187,7 @@ TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b) { tn_vmask m; TN_VFOR m.m[i] = a.f[i] == 
 TN_VI tn_v tn_v_pow2(tn_v n)
 {
     tn_v r;
-    TN_VFOR { int32_t u = ((int32_t)n.f[i] + 127) * (1 << 23); memcpy(&r.f[i], &u, 4); }
+    TN_VFOR { uint32_t u = ((uint32_t)(int32_t)n.f[i] + 127u) << 23; memcpy(&r.f[i], &u, 4); }
     return r;
 }
 TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
