@@ -1,0 +1,11 @@
+/* unary_bwd.c - dx = dy * f'(x). Operands: dy, x. */
+#include "graph/op.h"
+
+const tn_op tn_op_unary_bwd = {
+    .name = "unary_bwd",
+    .sig = "..., ... -> ...",
+    .attrs = "f=silu",
+    .linear = 1u << 0,
+    .reuse = {1},
+    .cheap = true,
+};
