@@ -11,6 +11,7 @@ import glob
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,6 +31,8 @@ FLOORS = [
     ("graph", ["graph", "graph/ops"]),
     ("base", ["engine/base"]),
 ]
+SEES = {"lua": ["engine"], "engine": ["checkpoints", "kernels"], "checkpoints": ["graph"], "kernels": ["graph"],
+        "graph": ["base"], "base": []}
 MAIN = "lua/titan.c"  # the only file with main(); not part of a floor's archive
 FLAGS = {"lua": "$lua_cflags", "kernels": "$isa_defs"}  # only the floor of a library's door sees its headers
 ISAS = {
@@ -261,6 +264,7 @@ def config_ninja(args, got):
     lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash"]
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
+    programs = [s for d in WATCHED for s in sources(d)] + [MAIN] * os.path.exists(MAIN)  # their floors come from includes
     variants = ["asan", "hostile"] if got["asan, ubsan"] else []
     needs = ["tests-release"] + ["tests-" + v for v in variants]
     if got["tsan"]:
@@ -282,16 +286,30 @@ def config_ninja(args, got):
         "  command = $python configure.py --again",
         "  description = configure",
         "  generator = 1",
-        "build build/config.ninja build/files.ninja: configure | configure.py %s" % " ".join(folders),
+        "build build/config.ninja build/files.ninja: configure | configure.py %s" % " ".join(folders + programs),
         "build build.ninja: phony build/config.ninja build/files.ninja",
         "build test-needs: phony " + " ".join(needs),
     ]
     return lines_of("config.ninja - written by configure.py: this machine", body)
 
 
+def floors_of(src):
+    """The archives a program needs, top first: those of the floors that it includes, and what these see."""
+    with open(src) as f:
+        included = re.findall(r'^#include "([^"]*)/[^/"]*"', f.read(), re.M)
+    todo = ["base"] + [floor for floor, folders in FLOORS for d in included if d in folders]
+    seen = set()
+    while todo:
+        floor = todo.pop()
+        seen.add(floor)
+        todo += SEES[floor]
+    return [floor for floor, folders in FLOORS if floor in seen and any(set(sources(d)) - {MAIN} for d in folders)]
+
+
 def files_ninja(isas):
     """One edge for each source file, in terms of $variant."""
-    out, archives, b = [], [], "build/$variant/"
+    # ninja looks a command's variables up when it runs, so this scope keeps what build.ninja says now.
+    out, b = ["%s = $%s" % (v, v) for v in ("variant", "cc", "vflags", "kernel_opt", "fuzz_link")], "build/$variant/"
 
     def compiles(src, flags="", obj=None):
         obj = b + (obj or src[:-2] + ".o")
@@ -300,8 +318,10 @@ def files_ninja(isas):
             out.append("  flags = " + flags)
         return obj
 
-    def program(exe, objs, flags=""):
-        out.append("build %s: link %s | $floors" % (b + exe, " ".join(objs)))
+    def program(exe, src, others="", flags="", compile_flags=""):
+        floors = " ".join(b + "lib/%s.a" % floor for floor in floors_of(src))
+        obj = compiles(src, compile_flags)
+        out.extend(["build %s: link %s %s | %s" % (b + exe, obj, others, floors), "  floors = " + floors])
         if flags:
             out.append("  flags = " + flags)
         return b + exe
@@ -314,24 +334,23 @@ def files_ninja(isas):
             else:
                 objs.append(compiles(src, FLAGS.get(floor, "")))
         if objs:
-            archives.append(b + "lib/%s.a" % floor)
-            out.append("build %s: ar %s" % (archives[-1], " ".join(objs)))
-    out.append("floors = " + " ".join(archives))
-    needs = " ".join(archives)
-    ready = len(out)
-    titan = [program("titan", [compiles(MAIN, FLAGS["lua"])])] if os.path.exists(MAIN) else []
-    tests = [program("tests/" + name_of(s), [compiles(s)]) for s in sources("tests/unit")]
-    benches = [program("bench/" + name_of(s), [compiles(s)]) for s in sources("tests/bench")]
+            out.append("build %s: ar %s" % (b + "lib/%s.a" % floor, " ".join(objs)))
+    titan = [program("titan", MAIN, compile_flags=FLAGS["lua"])] if os.path.exists(MAIN) else []
+    tests = [program("tests/" + name_of(s), s, compile_flags=test_flags(s)) for s in sources("tests/unit")]
+    benches = [program("bench/" + name_of(s), s) for s in sources("tests/bench")]
     fuzz, fuzzers = [s for s in sources("tests/fuzz") if name_of(s).startswith("fuzz_")], []
     if fuzz:
         replay = compiles("tests/fuzz/replay.c")
-        fuzzers = [program("tests/" + name_of(s), [compiles(s), replay], "$fuzz_link") for s in fuzz]
-    # A list in a variable is one path to ninja, so the archives are written out behind the bar.
-    out[ready:] = [line.replace("| $floors", "| " + needs) for line in out[ready:]]
+        fuzzers = [program("tests/" + name_of(s), s, replay, "$fuzz_link") for s in fuzz]
     for goal, of in (("tests", titan + tests + fuzzers), ("fuzzers", fuzzers), ("bench", titan + benches)):
-        out.append("build %s-$variant: phony %s" % (goal, " ".join(of + archives)))
+        out.append("build %s-$variant: phony %s" % (goal, " ".join(of) or "build.ninja"))
     out.append("build $variant: phony tests-$variant")
     return lines_of("files.ninja - written by configure.py: every source file, for one $variant", out)
+
+
+def test_flags(src):
+    """A test of the top floor may talk to Lua itself."""
+    return FLAGS["lua"] if "lua" in floors_of(src) else ""
 
 
 def name_of(src):

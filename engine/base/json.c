@@ -18,11 +18,15 @@ static const tn_json *tree(const json_t *j)
     return (const tn_json *)j;
 }
 
+/* The library takes some failed allocations for bad input, so they are remembered here. */
+static _Thread_local bool starved;
+
 static void *take(size_t bytes)
 {
     void *p = NULL;
     if (tn_alloc(bytes, &p) == TN_OK) return p;
     tn_error_clear();
+    starved = true;
     return NULL;
 }
 
@@ -57,9 +61,12 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
         TN_FAIL(TN_BAD_INPUT, "%s: %s of JSON, at most %s", where, tn_text_bytes(n).s, tn_text_bytes(TN_JSON_MAX_BYTES).s);
     TN_TRY(check_depth(where, text, n));
     json_set_alloc_funcs(take, tn_free);
+    starved = false;
     json_t *j = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-    if (!j && json_error_code(&error) == json_error_out_of_memory)
+    if (starved) {
+        json_decref(j);
         TN_FAIL(TN_FAILED, "%s: memory: cannot hold %s of JSON", where, tn_text_bytes(n).s);
+    }
     if (!j)
         TN_FAIL(TN_BAD_INPUT, "%s: line %d, column %d (byte %d): %s; expected strict JSON", where, error.line, error.column,
                 error.position, error.text);

@@ -65,7 +65,7 @@ tn_status tn_arena_alloc(tn_arena *a, size_t bytes, void **out)
     size_t n = (bytes + 15) & ~(size_t)15;
     if (!b || b->size - b->used < n) {
         size_t size = n > BLOCK_BYTES ? n : BLOCK_BYTES;
-        void *mem;
+        void *mem = NULL;
         TN_TRY(tn_alloc(sizeof *b + size, &mem));
         b = mem;
         b->size = size;
