@@ -4,6 +4,7 @@
 
 const tn_op tn_op_reduce = {
     .name = "reduce",
+    .attrs = "param=",
     .sig = "... -> ...",
     .dtype = tn_infer_dtype_f32,
     .layout = tn_infer_placed,

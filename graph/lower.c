@@ -1,0 +1,129 @@
+/* lower.c - pass 3: cross entropy over vocabulary parts, the order of every sum, what is carried and how many levels it needs;
+ * nodes that run once a step move to the front. */
+#include "graph/op.h"
+#include "graph/passes.h"
+#include "graph/rewrite.h"
+
+/* The parts of a sum over a parameter dim: only a dim that the tables place on an axis can be split by a layout; the others
+ * are one chain (docs/decisions/0002-one-chain.md). */
+static int param_parts(const tn_graph *g, const tn_node *n)
+{
+    tn_axis axes[TN_N_AXES];
+    int n_x = n->op == TN_OP_linear_bwd_x ? n->n_in / 2 : 1;
+    if (!g->canonical) return 1;
+    for (int i = 0; i < n_x; i++) {
+        const tn_value *x = &g->values[tn_node_in(g, n, i)];
+        if (tn_layout_axes(&x->layout, x->rank - 1, axes)) return g->grid.tp;
+    }
+    return 1;
+}
+
+static bool sums_tokens(tn_op_id op)
+{
+    return op == TN_OP_linear_bwd_w || op == TN_OP_rmsnorm_bwd_w || op == TN_OP_embedding_bwd;
+}
+
+/* Leaves of the token program that one run of this node covers. */
+static int64_t run_leaves(const tn_graph *g, const tn_node *n)
+{
+    const tn_value *x = &g->values[tn_node_in(g, n, 0)];
+    int64_t rows = x->dim[0].extent, seq = x->dim[1].extent;
+    if (seq == g->seq) return rows * g->grid.seq;
+    return g->grid.seq * seq / g->seq;
+}
+
+static tn_status attach(tn_graph *g, tn_node *n)
+{
+    tn_arena arena = {0};
+    const tn_order_tokens *t;
+    tn_order_grid grid = g->canonical ? g->grid : (tn_order_grid){1, g->grid.seq, 1};
+    switch ((tn_op_id)n->op) {
+    case TN_OP_linear:
+    case TN_OP_linear_bwd_x:
+        n->order = TN_ORDER_OVER_PARAM;
+        n->parts = (uint8_t)param_parts(g, n);
+        return TN_OK;
+    default:
+        break;
+    }
+    if (!sums_tokens((tn_op_id)n->op)) return TN_OK;
+    const tn_value *x = &g->values[tn_node_in(g, n, 0)];
+    if (x->rank > 3)
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: a gain that is shared by heads has no token order yet; normalise the whole dim",
+                n->path, tn_op_name((tn_op_id)n->op));
+    if (x->dim[1].extent != g->seq && (x->dim[1].extent * grid.seq) % g->seq)
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: a chunk of %lld positions cuts a position part of the reduce grid (seq = %d)", n->path,
+                tn_op_name((tn_op_id)n->op), (long long)x->dim[1].extent, grid.seq);
+    n->order = TN_ORDER_OVER_TOKENS;
+    tn_status st = tn_order_tokens_build(&arena, grid, g->rows * g->n_microbatches, g->seq, &t);
+    if (!st) {
+        tn_value *v = &g->values[n->out0];
+        v->carried = true;
+        v->levels = (int8_t)tn_order_tokens_depth(t, run_leaves(g, n));
+    }
+    tn_arena_fini(&arena);
+    return st;
+}
+
+static tn_status copy(tn_rewrite *r, int64_t i)
+{
+    TN_TRY(tn_rewrite_copy(r, i));
+    return attach(r->g, &r->g->nodes[r->g->n_nodes - 1]);
+}
+
+/* cross_entropy(logits, labels, inv) -> loss_merge(gathered loss_parts(logits, labels), labels) */
+static tn_status expand_loss(tn_rewrite *r, int64_t i)
+{
+    int32_t in[TN_MAX_OPERANDS], parts;
+    tn_named_attr attrs[16];
+    tn_node_desc d;
+    tn_rewrite_describe(r, i, in, attrs, &d);
+    d.n_attrs = 0;
+    d.n_in = 2;
+    d.op = TN_OP_loss_parts;
+    TN_TRY(tn_graph_add(r->g, &d, &parts));
+    tn_layout whole = r->g->values[parts].layout;
+    bool split = false;
+    for (int a = 0; a < TN_N_AXES; a++)
+        if (whole.type[a] == TN_TYPE_S && whole.dim[a] == r->g->values[parts].rank - 2) {
+            whole.type[a] = TN_TYPE_I;
+            whole.dim[a] = whole.order[a] = 0;
+            split = true;
+        }
+    d.op = TN_OP_redistribute;
+    d.layout = &whole;
+    d.n_in = 1;
+    d.in = &parts;
+    if (split) TN_TRY(tn_graph_add(r->g, &d, &parts));
+    int32_t merge_in[2] = {parts, in[1]};
+    d.op = TN_OP_loss_merge;
+    d.in = merge_in;
+    d.n_in = 2;
+    return tn_rewrite_add(r, i, &d);
+}
+
+static tn_status emit(tn_rewrite *r, tn_scope first, tn_scope last)
+{
+    for (int64_t i = 0; i < r->old->n_nodes; i++) {
+        const tn_node *n = &r->old->nodes[i];
+        if (n->scope < first || n->scope > last) continue;
+        if (n->op == TN_OP_cross_entropy) TN_TRY(expand_loss(r, i));
+        else TN_TRY(copy(r, i));
+    }
+    return TN_OK;
+}
+
+tn_status tn_pass_lower(const tn_graph *in, tn_graph **out)
+{
+    tn_rewrite r;
+    TN_TRY(tn_rewrite_begin(in, &r));
+    tn_status st = emit(&r, TN_SCOPE_HEAD, TN_SCOPE_HEAD);
+    if (!st) st = emit(&r, TN_SCOPE_MICROBATCH, TN_SCOPE_CHUNK);
+    if (!st) st = emit(&r, TN_SCOPE_TAIL, TN_SCOPE_TAIL);
+    if (st) {
+        tn_rewrite_drop(&r);
+        return st;
+    }
+    *out = tn_rewrite_finish(&r);
+    return TN_OK;
+}

@@ -1,0 +1,323 @@
+/* program.c - lifetimes, aliases, places, entries.
+ *
+ * (1) Ticks are node indices of the final graph. A value lives from its producer to its last user.
+ * (2) Loops: what was made before a loop and is read in it lives to the loop's end; what is carried over a loop, or assembled
+ *     piece by piece in it, lives from the loop's begin.
+ * (3) A view shares its operand's buffer; an op may write into an operand's buffer if it is the last to read it, and must
+ *     where it updates state. Inputs and states are never taken over by anything else. */
+#include "graph/program.h"
+
+#include "graph/op.h"
+#include "graph/rewrite.h"
+
+#include <string.h>
+
+typedef struct loop {
+    int64_t begin, end, count; /* nodes [begin, end) run count times */
+} loop;
+
+typedef struct planner {
+    tn_program *p;
+    const tn_graph *g;
+    tn_uses uses;
+    loop mb, chunk;
+    int32_t *root; /* by value: the value whose buffer it shares (itself) */
+    int64_t *start, *end; /* by root value */
+    int32_t *last_user;   /* by root value */
+    tn_place *place;      /* strides by value, rest by root */
+} planner;
+
+static bool moves(const tn_graph *g, const tn_node *n)
+{
+    const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
+    if (a->dtype != b->dtype) return true;
+    for (int x = 0; x < TN_N_AXES; x++)
+        if (g->mesh.size[x] > 1 && (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x])) return true;
+    return false;
+}
+
+bool tn_node_is_view(const tn_graph *g, const tn_node *n)
+{
+    const tn_op *op = tn_op_get((tn_op_id)n->op);
+    if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce) return !moves(g, n);
+    return op->view || n->op == TN_OP_unchunk;
+}
+
+static int64_t value_bytes(const tn_value *v)
+{
+    int64_t n = tn_value_elements(v) * tn_dtype_bytes((tn_dtype)v->dtype);
+    return (n + TN_PACK_ALIGN - 1) / TN_PACK_ALIGN * TN_PACK_ALIGN;
+}
+
+static int32_t find_root(const planner *q, int32_t v)
+{
+    while (q->root[v] != v) v = q->root[v];
+    return v;
+}
+
+static bool inside(const loop *l, int64_t node)
+{
+    return l->count > 1 && node >= l->begin && node < l->end;
+}
+
+/* (1), (2) for a value made at node `made` and read at node `user`. */
+static void extend(planner *q, int32_t root, int64_t made, int64_t user)
+{
+    const loop *loops[2] = {&q->mb, &q->chunk};
+    int64_t end = user + 1, start = made;
+    for (int i = 0; i < 2; i++) {
+        if (inside(loops[i], user) && !inside(loops[i], made) && loops[i]->end > end) end = loops[i]->end;
+        if (inside(loops[i], made) && !inside(loops[i], user) && loops[i]->begin < start) start = loops[i]->begin;
+    }
+    if (end > q->end[root]) {
+        q->end[root] = end;
+        q->last_user[root] = (int32_t)user;
+    }
+    if (start < q->start[root]) q->start[root] = start;
+}
+
+static void find_loops(planner *q)
+{
+    const tn_graph *g = q->g;
+    tn_program *p = q->p;
+    int64_t n = g->n_nodes, i = 0;
+    while (i < n && g->nodes[i].scope == TN_SCOPE_HEAD) i++;
+    p->microbatch = i;
+    p->chunk = p->chunk_end = -1;
+    for (; i < n && g->nodes[i].scope != TN_SCOPE_TAIL; i++) {
+        if (g->nodes[i].scope != TN_SCOPE_CHUNK) continue;
+        if (p->chunk < 0) p->chunk = i;
+        p->chunk_end = i + 1;
+    }
+    p->tail = i;
+    if (p->chunk < 0) p->chunk = p->chunk_end = i;
+    q->mb = (loop){p->microbatch, p->tail, g->n_microbatches};
+    q->chunk = (loop){p->chunk, p->chunk_end, g->n_chunks};
+}
+
+/* ---------------------------------------------------------------------------------------------- aliases */
+
+static int64_t piece_stride(const tn_graph *g, int32_t piece)
+{
+    const tn_value *v = &g->values[piece];
+    return tn_value_elements(v) * tn_dtype_bytes((tn_dtype)v->dtype);
+}
+
+/* Views: (3). An unchunk's operand moves into the whole; the others move into their operand. */
+static void alias_views(planner *q)
+{
+    const tn_graph *g = q->g;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const tn_node *n = &g->nodes[i];
+        if (!n->n_in || !tn_node_is_view(g, n)) continue;
+        int32_t in = tn_node_in(g, n, 0), out = n->out0;
+        if (n->op == TN_OP_unchunk) {
+            q->root[find_root(q, in)] = out;
+            q->place[in].chunk_stride += piece_stride(g, in);
+            continue;
+        }
+        q->root[out] = find_root(q, in);
+        q->place[out] = q->place[in];
+        if (n->op != TN_OP_chunk) continue;
+        if (tn_node_attr_text(n, "over")[0] == 'm') q->place[out].microbatch_stride += piece_stride(g, out);
+        else q->place[out].chunk_stride += piece_stride(g, out);
+    }
+}
+
+static void lifetimes(planner *q, int n_keep, const int32_t *keep)
+{
+    const tn_graph *g = q->g;
+    for (int64_t v = 0; v < g->n_values; v++) {
+        q->start[v] = INT64_MAX;
+        q->end[v] = -1;
+    }
+    for (int64_t v = 0; v < g->n_values; v++) {
+        int32_t r = find_root(q, (int32_t)v);
+        int64_t made = g->values[v].node;
+        extend(q, r, made, made);
+        for (int64_t u = q->uses.first[v]; u < q->uses.first[v + 1]; u++) extend(q, r, made, q->uses.users[u]);
+        if (g->values[v].carried) {
+            if (inside(&q->mb, made)) q->start[r] = q->mb.begin < q->start[r] ? q->mb.begin : q->start[r];
+            if (inside(&q->chunk, made)) q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
+            extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
+        }
+        if (g->nodes[made].op == TN_OP_clip || g->nodes[made].op == TN_OP_loss_sum) extend(q, r, made, g->n_nodes - 1);
+    }
+    for (int i = 0; i < n_keep; i++) extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
+}
+
+static tn_region region_of(const planner *q, int32_t root)
+{
+    uint16_t op = q->g->nodes[q->g->values[root].node].op;
+    return op == TN_OP_state ? TN_REGION_PROCESS : op == TN_OP_input ? TN_REGION_PLAN : TN_REGION_STEP;
+}
+
+static bool may_take(const planner *q, int64_t node, int32_t in, int32_t out)
+{
+    const tn_graph *g = q->g;
+    int32_t r = find_root(q, in);
+    const tn_value *a = &g->values[r], *b = &g->values[out];
+    return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out &&
+           q->end[r] == node + 1 && value_bytes(a) == value_bytes(b) && !q->place[in].chunk_stride &&
+           !q->place[in].microbatch_stride && !q->place[out].chunk_stride;
+}
+
+static void alias_in_place(planner *q)
+{
+    const tn_graph *g = q->g;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const tn_node *n = &g->nodes[i];
+        const tn_op *op = tn_op_get((tn_op_id)n->op);
+        for (int o = 0; o < n->n_out && o < TN_COUNT(op->reuse); o++) {
+            int32_t out = n->out0 + o;
+            if (!op->reuse[o] || op->reuse[o] > n->n_in) continue;
+            int32_t in = tn_node_in(g, n, op->reuse[o] - 1), r = find_root(q, in);
+            if (!op->reuse_must && !may_take(q, i, in, out)) continue;
+            q->root[out] = r;
+            if (q->end[out] > q->end[r]) {
+                q->end[r] = q->end[out];
+                q->last_user[r] = q->last_user[out];
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- places */
+
+static tn_status make_buffers(planner *q)
+{
+    const tn_graph *g = q->g;
+    tn_program *p = q->p;
+    void *mem;
+    TN_TRY(tn_arena_alloc(&p->arena, (size_t)(g->n_values + 1) * sizeof(tn_buffer), &mem));
+    p->buffers = mem;
+    for (int64_t v = 0; v < g->n_values; v++) {
+        if (find_root(q, (int32_t)v) != v) continue;
+        const tn_value *x = &g->values[v];
+        tn_buffer *b = &p->buffers[p->n_buffers];
+        *b = (tn_buffer){.region = (int8_t)region_of(q, (int32_t)v), .value = (int32_t)v, .last_user = q->last_user[v],
+                         .start = q->start[v], .end = q->end[v], .bytes = value_bytes(x) * (x->levels > 1 ? x->levels : 1)};
+        q->place[v].buffer = (int32_t)p->n_buffers++;
+        q->place[v].level_bytes = value_bytes(x);
+        if (b->region == TN_REGION_STEP) continue;
+        b->start = 0;
+        b->end = g->n_nodes;
+        b->offset = p->region_bytes[b->region];
+        p->region_bytes[b->region] += b->bytes;
+    }
+    return TN_OK;
+}
+
+static tn_status pack_step(planner *q)
+{
+    tn_program *p = q->p;
+    tn_arena arena = {0};
+    void *mem;
+    int64_t n = 0;
+    tn_status st = tn_arena_alloc(&arena, (size_t)(p->n_buffers + 1) * sizeof(tn_pack_item), &mem);
+    tn_pack_item *items = mem;
+    if (!st) {
+        for (int64_t i = 0; i < p->n_buffers; i++)
+            if (p->buffers[i].region == TN_REGION_STEP)
+                items[n++] = (tn_pack_item){p->buffers[i].start, p->buffers[i].end, p->buffers[i].bytes, 0};
+        st = tn_pack(items, n, &p->pack);
+    }
+    if (!st) {
+        n = 0;
+        for (int64_t i = 0; i < p->n_buffers; i++)
+            if (p->buffers[i].region == TN_REGION_STEP) p->buffers[i].offset = items[n++].offset;
+        p->region_bytes[TN_REGION_STEP] = p->pack.peak;
+    }
+    tn_arena_fini(&arena);
+    return st;
+}
+
+static void fill_places(planner *q)
+{
+    for (int64_t v = 0; v < q->g->n_values; v++) {
+        int32_t r = find_root(q, (int32_t)v);
+        tn_place *at = &q->place[v];
+        const tn_buffer *b = &q->p->buffers[q->place[r].buffer];
+        at->buffer = q->place[r].buffer;
+        at->region = b->region;
+        at->offset = b->offset;
+        at->level_bytes = q->place[r].level_bytes;
+    }
+    q->p->places = q->place;
+}
+
+static tn_status make_entries(planner *q)
+{
+    tn_program *p = q->p;
+    const tn_graph *g = q->g;
+    int64_t bounds[4] = {p->microbatch, p->chunk, p->chunk_end, p->tail}, mapped[4] = {0};
+    void *mem;
+    TN_TRY(tn_arena_alloc(&p->arena, (size_t)(g->n_nodes + 1) * sizeof(tn_entry), &mem));
+    p->entries = mem;
+    for (int64_t i = 0; i <= g->n_nodes; i++) {
+        for (int k = 0; k < 4; k++)
+            if (bounds[k] == i) mapped[k] = p->n_entries;
+        if (i == g->n_nodes) break;
+        const tn_node *n = &g->nodes[i];
+        if (n->n_in == 0 || tn_node_is_view(g, n)) continue;
+        p->entries[p->n_entries++] = (tn_entry){.node = (int32_t)i};
+    }
+    p->microbatch = mapped[0];
+    p->chunk = mapped[1];
+    p->chunk_end = mapped[2];
+    p->tail = mapped[3];
+    return TN_OK;
+}
+
+static tn_status plan(planner *q, int n_keep, const int32_t *keep)
+{
+    tn_arena *a = &q->p->arena;
+    size_t n = (size_t)q->g->n_values + 1;
+    void *mem;
+    TN_TRY(tn_uses_build(q->g, &q->uses));
+    TN_TRY(tn_arena_alloc(a, n * sizeof(tn_place), &mem));
+    q->place = mem;
+    TN_TRY(tn_arena_alloc(a, n * 2 * sizeof(int64_t), &mem));
+    q->start = mem;
+    q->end = q->start + n;
+    TN_TRY(tn_arena_alloc(a, n * 2 * sizeof(int32_t), &mem));
+    q->root = mem;
+    q->last_user = q->root + n;
+    for (size_t v = 0; v < n; v++) q->root[v] = (int32_t)v;
+    find_loops(q);
+    alias_views(q);
+    lifetimes(q, n_keep, keep);
+    alias_in_place(q);
+    TN_TRY(make_buffers(q));
+    TN_TRY(pack_step(q));
+    fill_places(q);
+    return make_entries(q);
+}
+
+tn_status tn_program_build(tn_graph *g, int n_keep, const int32_t *keep, tn_program **out)
+{
+    void *mem;
+    tn_status st = tn_alloc(sizeof(tn_program), &mem);
+    if (st) {
+        tn_graph_destroy(g);
+        return st;
+    }
+    planner q = {.p = mem, .g = g};
+    q.p->g = g;
+    st = plan(&q, n_keep, keep);
+    tn_uses_fini(&q.uses);
+    if (st) {
+        tn_program_destroy(q.p);
+        return st;
+    }
+    *out = q.p;
+    return TN_OK;
+}
+
+void tn_program_destroy(tn_program *p)
+{
+    if (!p) return;
+    tn_graph_destroy(p->g);
+    tn_arena_fini(&p->arena);
+    tn_free(p);
+}

@@ -1,0 +1,59 @@
+/* program.h - the static program of one rank class: the graph after all passes, where every value lies, and the flat list of
+ * entries that the executor walks (DESIGN.md 6, passes 8 to 11).
+ *
+ * Run order: entries [0, microbatch) once; [microbatch, tail) for every microbatch, and in it [chunk, chunk_end) for every loss
+ * chunk; [tail, n) once. A place is base[arena] + offset + microbatch * microbatch_stride + chunk * chunk_stride. */
+#ifndef TN_GRAPH_PROGRAM_H
+#define TN_GRAPH_PROGRAM_H
+#include "graph/graph.h"
+#include "graph/pack.h"
+
+TN_C_BEGIN
+
+/* Lifetimes: process (parameters, moments, buffers), plan (inputs), step (everything else). */
+typedef enum tn_region { TN_REGION_PROCESS, TN_REGION_PLAN, TN_REGION_STEP, TN_N_REGIONS } tn_region;
+
+typedef struct tn_place {
+    int8_t region;
+    int32_t buffer;              /* values of one buffer share memory (views, in-place results) */
+    int64_t offset, level_bytes; /* level i of a carried sum lies at offset + i * level_bytes */
+    int64_t microbatch_stride, chunk_stride;
+} tn_place;
+
+typedef struct tn_buffer {
+    int8_t region;
+    int32_t value;       /* the first value that lived in it: its name in reports */
+    int32_t last_user;   /* node */
+    int64_t start, end;  /* ticks [start, end): node indices */
+    int64_t bytes, offset;
+} tn_buffer;
+
+typedef struct tn_entry {
+    int32_t node;
+    uint8_t stream; /* 0: compute; the others belong to communicators */
+} tn_entry;
+
+typedef struct tn_program {
+    tn_graph *g; /* owned */
+    int64_t n_entries, microbatch, chunk, chunk_end, tail;
+    tn_entry *entries;
+    tn_place *places;  /* by value */
+    int64_t n_buffers;
+    tn_buffer *buffers;
+    int64_t region_bytes[TN_N_REGIONS];
+    tn_pack_result pack; /* of the step region */
+    tn_arena arena;
+} tn_program;
+
+/* Passes 8, 9, 11: streams, lifetimes and aliases, offsets, the entry list. Takes the graph over (also when it fails).
+ * keep: values that must still be there at the end of the program (the loss, logits). */
+tn_status tn_program_build(tn_graph *g, int n_keep, const int32_t *keep, tn_program **out) TN_MUST_USE;
+void tn_program_destroy(tn_program *p); /* NULL is fine */
+
+/* Pass 10, from the entries alone: every read finds what its producer wrote, nothing overlaps what is live. */
+tn_status tn_program_verify(const tn_program *p) TN_MUST_USE;
+
+bool tn_node_is_view(const tn_graph *g, const tn_node *n); /* output 0 is operand 0's memory: no entry */
+
+TN_C_END
+#endif
