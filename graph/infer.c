@@ -171,6 +171,21 @@ static tn_status bind_extents(tn_infer *t, bool composites)
     return TN_OK;
 }
 
+/* The units of an output's composite dim: those of the operand that has the same one (the heads of q for those of o), else its
+ * outermost factor. */
+static int64_t composite_units(const tn_infer *t, const int *id, int n)
+{
+    for (int i = 0; i < t->n_in; i++)
+        for (int d = 0; d < t->in[i]->rank; d++) {
+            int other[3];
+            bool whole;
+            if (dim_factors(t->bind, operand_place(t->bind, i), d, other, &whole) != n) continue;
+            if (!memcmp(id, other, (size_t)n * sizeof *id)) return t->in[i]->dim[d].units;
+        }
+    const factor *f = &t->bind->f[id[0]];
+    return f->units ? f->units : f->extent;
+}
+
 static tn_status out_shape(tn_infer *t, int i)
 {
     place p = output_place(t->bind, i);
@@ -186,7 +201,7 @@ static tn_status out_shape(tn_infer *t, int i)
             if (t->bind->f[id[k]].extent < 0) return tn_infer_bad(t, "output %d: the extent of dim %d is not determined", i, d);
             v->dim[d].extent *= t->bind->f[id[k]].extent;
         }
-        if (n > 1 && !v->dim[d].units) v->dim[d].units = f->extent;
+        if (n > 1) v->dim[d].units = composite_units(t, id, n);
         if (v->dim[d].units == v->dim[d].extent) v->dim[d].units = 0;
     }
     return TN_OK;
