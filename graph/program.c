@@ -112,8 +112,10 @@ static void alias_views(planner *q)
         if (!n->n_in || !tn_node_is_view(g, n)) continue;
         int32_t in = tn_node_in(g, n, 0), out = n->out0;
         if (n->op == TN_OP_unchunk) {
-            q->root[find_root(q, in)] = out;
-            q->place[in].chunk_stride += piece_stride(g, in);
+            int32_t r = find_root(q, in);
+            for (int32_t v = r; v <= in; v++)
+                if (find_root(q, v) == r) q->place[v].chunk_stride += piece_stride(g, in);
+            q->root[r] = out;
             continue;
         }
         q->root[out] = find_root(q, in);
