@@ -143,7 +143,8 @@ static void lifetimes(planner *q, int n_keep, const int32_t *keep)
             if (inside(&q->chunk, made)) q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
             extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
         }
-        if (g->nodes[made].op == TN_OP_clip || g->nodes[made].op == TN_OP_loss_sum) extend(q, r, made, g->n_nodes - 1);
+        if (g->nodes[made].op == TN_OP_clip || g->nodes[made].op == TN_OP_loss_sum || g->nodes[made].op == TN_OP_count_labels)
+            extend(q, r, made, g->n_nodes - 1);
     }
     for (int i = 0; i < n_keep; i++) extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
 }

@@ -1,0 +1,204 @@
+#include "lua/build.h"
+
+#include "engine/base/clock.h"
+#include "graph/op.h"
+
+#include <string.h>
+
+const char *const tn_build_passes[] = {"trace", "differentiate", "lower", "fuse", "storage", "recompute", NULL};
+
+/* ---------------------------------------------------------------------------------------------- batch arithmetic */
+
+static tn_recompute recompute_of(const tn_recipe *r)
+{
+    return strcmp(tn_recipe_text(r, "activation_checkpoint.mode"), "full") ? TN_RECOMPUTE_NONE : TN_RECOMPUTE_FULL;
+}
+
+tn_status tn_build_shape(const tn_recipe *r, tn_shape *out)
+{
+    int64_t local = tn_recipe_int(r, "training.local_batch_size"), global = tn_recipe_int(r, "training.global_batch_size");
+    if (global < 0) global = local;
+    if (global % local) {
+        int64_t below = global / local * local;
+        TN_FAIL(TN_BAD_INPUT, "%s: training.global_batch_size: %lld is not a multiple of training.local_batch_size %lld; %lld%s%lld",
+                tn_recipe_where(r, "training.global_batch_size"), (long long)global, (long long)local,
+                (long long)(below ? below : local), below ? " or " : "; or local_batch_size ", (long long)(below ? below + local : global));
+    }
+    *out = (tn_shape){.rows = local, .seq = tn_recipe_int(r, "training.seq_len"), .n_microbatches = global / local,
+                      .chunks = tn_recipe_int(r, "loss.chunks"), .recompute = recompute_of(r)};
+    return TN_OK;
+}
+
+/* Pieces are whole rows or an even share of one row that consists of whole position parts of the reduce grid. */
+static bool piece_of(const tn_shape *s, int grid_seq, int64_t n, int64_t *rows, int64_t *seq)
+{
+    if (n <= s->rows) {
+        *rows = s->rows / n;
+        *seq = s->seq;
+        return s->rows % n == 0;
+    }
+    int64_t per_row = n / s->rows;
+    *rows = 1;
+    *seq = s->seq / per_row;
+    return n % s->rows == 0 && grid_seq % per_row == 0 && s->seq % per_row == 0;
+}
+
+/* loss.chunks = 0: few enough tokens that the logits of a piece stay below 16 MiB, but not below 512 tokens, where a piece
+ * would cost more in passes over the head's gradient than it saves. */
+static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, int64_t vocab, int64_t *n, int64_t *rows, int64_t *seq)
+{
+    int64_t wanted = s->chunks, tokens = s->rows * s->seq;
+    if (wanted) {
+        if (piece_of(s, grid_seq, wanted, rows, seq)) {
+            *n = wanted;
+            return TN_OK;
+        }
+        int64_t near = wanted;
+        while (near > 1 && !piece_of(s, grid_seq, near, rows, seq)) near--;
+        TN_FAIL(TN_BAD_INPUT, "%s: loss.chunks: %lld pieces do not tile %lld rows of %lld positions in whole parts of the reduce grid; %lld do",
+                tn_recipe_where(r, "loss.chunks"), (long long)wanted, (long long)s->rows, (long long)s->seq, (long long)near);
+    }
+    int64_t most = ((int64_t)16 << 20) / (4 * vocab);
+    if (most < 512) most = 512;
+    int64_t best = 1;
+    for (int64_t k = 1; k <= s->rows * grid_seq; k++)
+        if (piece_of(s, grid_seq, k, rows, seq)) {
+            best = k;
+            if (tokens / k <= most) break;
+        }
+    *n = best;
+    piece_of(s, grid_seq, best, rows, seq);
+    return TN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- trace and passes */
+
+typedef struct build {
+    tn_recipe *r;
+    const tn_build_options *o;
+    tn_groups *groups;
+    tn_pass_options pass;
+    double begun_s;
+} build;
+
+static int64_t vocabulary(const tn_graph *g)
+{
+    const tn_value *logits = &g->values[tn_node_in(g, &g->nodes[g->values[tn_build_find(g, TN_OP_cross_entropy, 0)].node], 0)];
+    return logits->dim[logits->rank - 1].extent;
+}
+
+static tn_status trace(build *b, tn_graph **out, int32_t *loss)
+{
+    const tn_shape *s = &b->o->shape;
+    tn_order_grid grid = {(int)tn_recipe_int_at(b->r, "debug.reduce_grid", 0), (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 1),
+                          (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 2)};
+    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN, .mesh = {1, {1, 1, 1, 1}}, .grid = grid,
+                          .canonical = !strcmp(tn_recipe_text(b->r, "debug.reduce"), "canonical"),
+                          .sp = tn_recipe_bool(b->r, "parallelism.enable_sequence_parallel"), .compute = b->pass.compute,
+                          .rows = s->rows, .seq = s->seq, .n_microbatches = s->n_microbatches, .chunk_rows = s->rows, .chunk_seq = s->seq};
+    tn_trace traced;
+    TN_TRY(tn_trace_model(b->r, &t, &traced));
+    *out = traced.g;
+    *loss = traced.loss;
+    if (b->o->kind == TN_BUILD_LOGITS) return TN_OK;
+    int64_t chunks = 1, vocab = vocabulary(traced.g);
+    tn_status st = choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq);
+    if (!st && chunks > 1) { /* traced again at chunk extents: the vocabulary was not known before */
+        tn_graph_destroy(traced.g);
+        *out = NULL;
+        TN_TRY(tn_trace_model(b->r, &t, &traced));
+        *out = traced.g;
+        *loss = traced.loss;
+    }
+    (*out)->n_chunks = chunks;
+    return st;
+}
+
+static tn_status seen(build *b, const char *pass, const tn_graph *g)
+{
+    double now = tn_clock_s(), took = now - b->begun_s;
+    tn_status st = b->o->watch ? b->o->watch(b->o->user, pass, g, took) : TN_OK;
+    b->begun_s = tn_clock_s();
+    return st;
+}
+
+static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_graph *g, tn_graph **out)
+{
+    if (!strcmp(name, "differentiate")) return tn_pass_differentiate(g, loss, out);
+    if (!strcmp(name, "lower")) return tn_pass_lower(g, out);
+    if (!strcmp(name, "fuse")) return tn_pass_fuse(g, out);
+    if (!strcmp(name, "storage")) return tn_pass_storage(g, &b->pass, out);
+    return tn_pass_recompute(g, &b->pass, out);
+}
+
+static bool wanted(const build *b, const char *pass)
+{
+    if (b->o->kind != TN_BUILD_TRAIN) return strcmp(pass, "differentiate") && strcmp(pass, "recompute");
+    return strcmp(pass, "recompute") || b->pass.recompute != TN_RECOMPUTE_NONE;
+}
+
+static tn_status passes(build *b, tn_graph **g)
+{
+    int32_t loss = -1;
+    b->begun_s = tn_clock_s();
+    TN_TRY(trace(b, g, &loss));
+    TN_TRY(seen(b, "trace", *g));
+    if (b->o->kind == TN_BUILD_TRAIN) TN_TRY(tn_groups_check(b->groups, *g));
+    if (b->o->until && !strcmp(b->o->until, "trace")) return TN_OK;
+    for (int i = 1; tn_build_passes[i]; i++) {
+        const char *name = tn_build_passes[i];
+        tn_graph *next;
+        if (wanted(b, name)) {
+            TN_TRY(run_pass(b, name, loss, *g, &next));
+            tn_graph_destroy(*g);
+            *g = next;
+            TN_TRY(seen(b, name, *g));
+        }
+        if (b->o->until && !strcmp(b->o->until, name)) return TN_OK;
+    }
+    return TN_OK;
+}
+
+static tn_optimizer optimizer_of(const tn_recipe *r)
+{
+    const char *name = tn_recipe_text(r, "optimizer.name");
+    return !strcmp(name, "SGD") ? TN_OPTIMIZER_SGD : !strcmp(name, "Adam") ? TN_OPTIMIZER_ADAM : TN_OPTIMIZER_ADAMW;
+}
+
+tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out)
+{
+    build b = {.r = r, .o = o};
+    tn_graph *g = NULL;
+    TN_TRY(tn_groups_create(r, &b.groups));
+    b.pass = (tn_pass_options){.recompute = o->shape.recompute, .optimizer = optimizer_of(r), .group_of = tn_groups_of, .user = b.groups,
+                               .max_norm = tn_recipe_num(r, "training.max_norm"),
+                               .compute = strcmp(tn_recipe_text(r, "training.mixed_precision_param"), "bfloat16") ? TN_F32 : TN_BF16};
+    if (o->kind == TN_BUILD_TRAIN) {
+        b.pass.n_groups = tn_groups_count(b.groups);
+        b.pass.groups = tn_groups_get(b.groups, 0);
+    }
+    tn_status st = passes(&b, &g);
+    tn_groups_destroy(b.groups);
+    if (st) {
+        tn_graph_destroy(g);
+        return st;
+    }
+    *out = g;
+    return TN_OK;
+}
+
+tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program **out)
+{
+    tn_graph *g;
+    TN_TRY(tn_build_graph(r, o, &g));
+    int32_t keep = -1;
+    if (o->kind == TN_BUILD_LOGITS) keep = g->nodes[g->n_nodes - 1].out0;
+    return tn_program_build(g, keep >= 0, &keep, out);
+}
+
+int32_t tn_build_find(const tn_graph *g, tn_op_id op, int out)
+{
+    for (int64_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op == op) return g->nodes[i].out0 + out;
+    return -1;
+}

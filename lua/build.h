@@ -1,0 +1,57 @@
+/* build.h - from an open recipe to static programs: batch arithmetic, loss chunks, trace, passes.
+ *
+ * Everything here is known before a byte of the model's size is allocated; all rules that a recipe breaks are reported at once. */
+#ifndef TN_LUA_BUILD_H
+#define TN_LUA_BUILD_H
+#include "graph/passes.h"
+#include "graph/program.h"
+#include "lua/recipe.h"
+#include "lua/trace.h"
+
+TN_C_BEGIN
+
+typedef struct tn_shape {
+    int64_t rows, seq;        /* of one microbatch */
+    int64_t n_microbatches;   /* per step */
+    int64_t chunks;           /* loss chunks per microbatch; 0: chosen */
+    tn_recompute recompute;
+} tn_shape;
+
+typedef enum tn_build_kind { TN_BUILD_TRAIN, TN_BUILD_EVAL, TN_BUILD_LOGITS } tn_build_kind;
+
+/* Sees the graph behind every pass, and the seconds it took; "trace" first. */
+typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph *g, double seconds);
+
+typedef struct tn_build_options {
+    tn_build_kind kind;
+    tn_shape shape;
+    const char *until;    /* stop behind this pass (NULL: all) */
+    tn_build_watch watch; /* NULL: none */
+    void *user;
+} tn_build_options;
+
+/* training.* and activation_checkpoint.* as numbers; checks their arithmetic. */
+tn_status tn_build_shape(const tn_recipe *r, tn_shape *out) TN_MUST_USE;
+
+/* The graph behind the last pass (the caller's), and the program made of it. */
+tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out) TN_MUST_USE;
+tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program **out) TN_MUST_USE;
+
+/* Names of the passes in order, NULL behind the last. */
+extern const char *const tn_build_passes[];
+
+/* Group of each parameter and the groups themselves, by optimizer.groups and the optimizer's own settings (the last group).
+ * Patterns are POSIX extended regular expressions, searched in the name. A pattern without a match is an error. */
+typedef struct tn_groups tn_groups;
+tn_status tn_groups_create(const tn_recipe *r, tn_groups **out) TN_MUST_USE;
+void tn_groups_destroy(tn_groups *q);
+int tn_groups_count(const tn_groups *q);
+const tn_optimizer_group *tn_groups_get(const tn_groups *q, int i);
+int tn_groups_of(void *groups, const char *param);
+tn_status tn_groups_check(const tn_groups *q, const tn_graph *g) TN_MUST_USE;
+
+/* The one value of the program whose producer is `op` (output `out`), -1 if there is none. */
+int32_t tn_build_find(const tn_graph *g, tn_op_id op, int out);
+
+TN_C_END
+#endif
