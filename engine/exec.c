@@ -317,3 +317,8 @@ const tn_program *tn_exec_program(const tn_exec *e)
 {
     return e->p;
 }
+
+tn_pool *tn_exec_pool(const tn_exec *e)
+{
+    return e->cpu.pool;
+}

@@ -44,6 +44,7 @@ int32_t tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_ex
 void *tn_exec_value(const tn_exec *e, int32_t value);
 void *tn_exec_named(const tn_exec *e, const char *name, const tn_value **value_out);
 const tn_program *tn_exec_program(const tn_exec *e);
+tn_pool *tn_exec_pool(const tn_exec *e);
 
 TN_C_END
 #endif
