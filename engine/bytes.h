@@ -1,10 +1,10 @@
-/* bytes.h - the byte tokenizer: token i of a text is its byte i, so there are 256 ids, no table, and nothing to go wrong.
+/* bytes.h - the byte tokenizer: token i of a text is its byte i: 256 ids, no table, nothing to go wrong.
  *
- * There is no special id: nothing is put between documents, before them or behind them. A document ends with its own last
- * bytes - the newline of a line, the blank line of a paragraph - which the model learns to predict like any other; of a
- * document that is a whole file only the boundary is known (engine/data.h: document, packing). So the tokens of a file are
- * its bytes where they lie, a model needs vocab_size 256 and not 257, and a vocabulary that is padded further changes
- * nothing. Byte 0 is an ordinary token.
+ * There is no special id: nothing is put between documents, before them or behind them. A document ends with its own
+ * last bytes - the newline of a line, the blank line of a paragraph - which the model learns to predict like any other;
+ * of a document that is a whole file only the boundary is known (engine/data.h: document, packing). So the tokens of a
+ * file are its bytes where they lie, a model needs vocab_size 256 and not 257, and a vocabulary that is padded further
+ * changes nothing. Byte 0 is an ordinary token.
  */
 #ifndef TN_ENGINE_BYTES_H
 #define TN_ENGINE_BYTES_H

@@ -32,8 +32,7 @@ tn_status tn_lr_init(const tn_lr_options *o, tn_lr *out)
     tn_lr lr = {.total = o->total_steps ? o->total_steps : o->steps, .min_factor = o->min_lr_factor};
 
     TN_TRY(read_type(o->decay_type, &lr.type));
-    if (o->steps < 1)
-        TN_FAIL(TN_BAD_INPUT, "training.steps: %lld steps; use at least 1", (long long)o->steps);
+    if (o->steps < 1) TN_FAIL(TN_BAD_INPUT, "training.steps: %lld steps; use at least 1", (long long)o->steps);
     if (lr.total < o->steps)
         TN_FAIL(TN_BAD_INPUT, "lr_scheduler.total_steps: %lld ends before training.steps = %lld; use %lld or more",
                 (long long)lr.total, (long long)o->steps, (long long)o->steps);

@@ -4,9 +4,10 @@
  *
  *   s < W             (s + 1) / W
  *   s < T + 1 - D     1
- *   else              m + (1 - m) f(p),   p = (s - (T - D)) / D,   f: linear 1 - p, sqrt 1 - sqrt(p), cosine (1 + cos(pi p)) / 2
+ *   else              m + (1 - m) f(p), p = (s - (T - D)) / D; f: linear 1 - p, sqrt 1 - sqrt(p),
+ *                     cosine (1 + cos(pi p)) / 2
  *
- * W = min(warmup_steps, T); D = round(T * decay_ratio) (half to even), or T - W without a ratio, and never more than T - W.
+ * W = min(warmup_steps, T); D = round(T * decay_ratio) (half to even), or T - W without a ratio, never more than T - W.
  * The stable part is one virtual step longer than T - W - D, so the last step never has a rate of zero.
  *
  * Only the four operations and sqrt are used, no cosine of libm: every machine computes the same bits.

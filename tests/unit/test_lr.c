@@ -87,8 +87,10 @@ static void shapes(void)
         for (int64_t warmup = 0; warmup <= total + 2; warmup++) {
             for (int tenth = -1; tenth <= 10; tenth++) {
                 tn_lr lr;
-                TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = total, .warmup_steps = warmup,
-                                                        .decay_ratio = tenth / 10.0, .decay_type = "sqrt"}, &lr));
+                TN_CHECK_OK(tn_lr_init(
+                    &(tn_lr_options){
+                        .steps = total, .warmup_steps = warmup, .decay_ratio = tenth / 10.0, .decay_type = "sqrt"},
+                    &lr));
                 bool good = true;
                 for (int64_t s = 0; s < total; s++) {
                     double f = tn_lr_factor(&lr, s), before = s ? tn_lr_factor(&lr, s - 1) : 0;
@@ -109,6 +111,22 @@ static void longer_than_the_run(void)
     for (int64_t s = 0; s < 10; s++) TN_CHECK(tn_lr_factor(&a, s) == tn_lr_factor(&b, s));
 }
 
+/* Python's round: to nearest, half to even. */
+static void rounding(void)
+{
+    static const struct {
+        int64_t steps, decay;
+        double ratio;
+    } cases[] = {{10, 2, 0.25}, {14, 4, 0.25}, {10, 8, 0.77}, {10, 7, 0.74},
+                 {10, 10, 1},   {10, 0, 0},    {10, 0, 0.05}};
+    for (int i = 0; i < TN_COUNT(cases); i++) {
+        tn_lr lr;
+        TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = cases[i].steps, .decay_ratio = cases[i].ratio}, &lr));
+        TN_CHECK_MSG(lr.decay == cases[i].decay, "%lld steps, ratio %g: decay %lld", (long long)cases[i].steps,
+                     cases[i].ratio, (long long)lr.decay);
+    }
+}
+
 static void refusals(void)
 {
     const tn_lr_options good = {.steps = 10, .decay_ratio = -1};
@@ -119,7 +137,8 @@ static void refusals(void)
     o = good, o.steps = 0;
     TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "training.steps: 0 steps; ");
     o = good, o.total_steps = 9;
-    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.total_steps: 9 ends before training.steps = 10; ");
+    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT,
+                   "lr_scheduler.total_steps: 9 ends before training.steps = 10; ");
     o = good, o.warmup_steps = -1;
     TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.warmup_steps: -1 is negative; ");
     const double shares[] = {1.5, NAN, INFINITY};
@@ -138,6 +157,7 @@ int main(void)
     golden();
     cosine();
     shapes();
+    rounding();
     longer_than_the_run();
     refusals();
     return tn_test_done("lr");
