@@ -54,6 +54,17 @@ static tn_status check_depth(const char *where, const char *text, int64_t n)
     return TN_OK;
 }
 
+/* The library quotes the text it stumbled over: line ends and terminal escapes must not reach a one-line message. */
+static const char *one_line(json_error_t *error)
+{
+    for (char *c = error->text; *c; c++) {
+        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+        if (c1) c[0] = c[1] = '?';
+    }
+    return error->text;
+}
+
 tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn_json **out)
 {
     json_error_t error;
@@ -69,7 +80,7 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
     }
     if (!j)
         TN_FAIL(TN_BAD_INPUT, "%s: line %d, column %d (byte %d): %s; expected strict JSON", where, error.line, error.column,
-                error.position, error.text);
+                error.position, one_line(&error));
     *out = tree(j);
     return TN_OK;
 }

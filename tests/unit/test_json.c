@@ -98,6 +98,7 @@ static void refusals(void)
         {"['a']", "invalid token"},
         {"{1: 2}", "string or '}' expected"},
         {"\xef\xbb\xbf[]", "invalid token"},
+        {"[\"a\\\n\"]", "near '\"a\\?'"}, /* what is quoted stays on one line */
     };
     for (int i = 0; i < TN_COUNT(cases); i++) {
         const tn_json *j = NULL;
