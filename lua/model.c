@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------------- config.json into Lua */
+/* ---------------------------------------------------------------------------------------------- config.json into
+ * Lua */
 
 static const char box_name[] = "titan.json";
 
@@ -39,9 +40,18 @@ static void push_json(lua_State *L, const tn_json *j)
     luaL_checkstack(L, 4, "nested JSON");
     switch (tn_json_kind_of(j)) {
     case TN_JSON_NULL: lua_pushnil(L); break;
-    case TN_JSON_BOOL: (void)tn_json_bool(j, &b); lua_pushboolean(L, b); break;
-    case TN_JSON_INT: (void)tn_json_int(j, &i); lua_pushinteger(L, i); break;
-    case TN_JSON_REAL: (void)tn_json_number(j, &x); lua_pushnumber(L, x); break;
+    case TN_JSON_BOOL:
+        (void)tn_json_bool(j, &b);
+        lua_pushboolean(L, b);
+        break;
+    case TN_JSON_INT:
+        (void)tn_json_int(j, &i);
+        lua_pushinteger(L, i);
+        break;
+    case TN_JSON_REAL:
+        (void)tn_json_number(j, &x);
+        lua_pushnumber(L, x);
+        break;
     case TN_JSON_STRING: lua_pushstring(L, tn_json_string(j)); break;
     case TN_JSON_ARRAY:
         lua_newtable(L);
@@ -66,7 +76,8 @@ int tn_model_read_config(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     const tn_json **box = new_box(L);
     tn_status st = tn_json_read(path, box);
-    if (!st && tn_json_kind_of(*box) != TN_JSON_OBJECT) st = tn_error(TN_BAD_INPUT, "%s: no JSON object; a config.json is one", path);
+    if (!st && tn_json_kind_of(*box) != TN_JSON_OBJECT)
+        st = tn_error(TN_BAD_INPUT, "%s: no JSON object; a config.json is one", path);
     if (st) return tn_host_raise(L, st);
     push_json(L, *box);
     tn_json_free(*box);
@@ -74,7 +85,8 @@ int tn_model_read_config(lua_State *L)
     return 1;
 }
 
-/* ---------------------------------------------------------------------------------------------- questions to the prelude */
+/* ---------------------------------------------------------------------------------------------- questions to the
+ * prelude */
 
 typedef struct question {
     tn_recipe *recipe;

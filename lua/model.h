@@ -11,12 +11,13 @@
 
 TN_C_BEGIN
 
-/* The name of a parameter in Hugging Face files, and back. *out is in `arena`; "" for a tensor that has no place on the other
- * side (a tied head, rotary buffers). An unknown name, or a family without a name map, is TN_BAD_INPUT. */
+/* The name of a parameter in Hugging Face files, and back. *out is in `arena`; "" for a tensor that has no place on
+ * the other side (a tied head, rotary buffers). An unknown name is TN_BAD_INPUT. A model that transformers does not
+ * know (a family without a map, a swapped block) keeps titan's names, and its config.json has titan's keys. */
 tn_status tn_model_hf_name(tn_recipe *r, const char *name, tn_arena *arena, const char **out) TN_MUST_USE;
 tn_status tn_model_titan_name(tn_recipe *r, const char *hf_name, tn_arena *arena, const char **out) TN_MUST_USE;
 
-/* config.json of the model as transformers reads it; `dtype` is that of the weights beside it. */
+/* config.json of the model; `dtype` is that of the weights beside it. */
 tn_status tn_model_config_json(tn_recipe *r, tn_dtype dtype, tn_arena *arena, const char **out) TN_MUST_USE;
 
 /* The folder of `model.hf = DIR`, "" if the model has none; "llama3" and "8B" (or "custom", "hf"). */

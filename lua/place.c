@@ -41,13 +41,14 @@ static tn_status read_dim(reading *r, const char *word, int dim, int *out)
 {
     int d = dim < 0 ? dim + r->rank : dim;
     if (d < 0 || d >= r->rank)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s = S(%d) on a tensor of rank %d; S(0) to S(%d), or S(-1) for the last dim", r->where, word,
-                dim, r->rank, r->rank - 1);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s = S(%d) on a tensor of rank %d; S(0) to S(%d), or S(-1) for the last dim",
+                r->where, word, dim, r->rank, r->rank - 1);
     *out = d;
     return TN_OK;
 }
 
-/* The placement at the stack's top. Placements are tables { type = "S", dim = 0 } made by lua/prelude/layout.lua. */
+/* The placement at the stack's top. Placements are tables { type = "S", dim = 0 } made by lua/prelude/layout.lua.
+ */
 static tn_status read_placement(reading *r, const char *word, char *type, int *dim)
 {
     lua_State *L = r->L;
@@ -64,10 +65,13 @@ static tn_status read_placement(reading *r, const char *word, char *type, int *d
     }
     if (*type) return TN_OK;
     if (lua_type(L, -1) == LUA_TFUNCTION)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s is a function; S takes the number of a dim, as in %s = S(0)", r->where, word, word);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s is a function; S takes the number of a dim, as in %s = S(0)", r->where, word,
+                word);
     if (lua_type(L, -1) == LUA_TSTRING)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s = \"%s\" is text; write nn.R, nn.I, nn.P or nn.S(d)", r->where, word, lua_tostring(L, -1));
-    TN_FAIL(TN_BAD_INPUT, "%s: %s is a %s where a placement is needed; write R, I, P or S(d)", r->where, word, luaL_typename(L, -1));
+        TN_FAIL(TN_BAD_INPUT, "%s: %s = \"%s\" is text; write nn.R, nn.I, nn.P or nn.S(d)", r->where, word,
+                lua_tostring(L, -1));
+    TN_FAIL(TN_BAD_INPUT, "%s: %s is a %s where a placement is needed; write R, I, P or S(d)", r->where, word,
+            luaL_typename(L, -1));
 }
 
 static tn_status read_axis(reading *r, const char *word)
@@ -96,7 +100,8 @@ static tn_status spec_word(reading *r, int dim)
 {
     tn_axis axes[2];
     if (lua_type(r->L, -1) != LUA_TSTRING)
-        TN_FAIL(TN_BAD_INPUT, "%s: spec: dim %d lists a %s where the name of an axis is needed", r->where, dim, luaL_typename(r->L, -1));
+        TN_FAIL(TN_BAD_INPUT, "%s: spec: dim %d lists a %s where the name of an axis is needed", r->where, dim,
+                luaL_typename(r->L, -1));
     const char *word = lua_tostring(r->L, -1);
     int n = axes_of(word, axes);
     if (!n) TN_FAIL(TN_BAD_INPUT, "%s: spec: unknown axis '%s'; %s", r->where, word, mend_axes);
@@ -113,7 +118,9 @@ static tn_status spec_dim(reading *r, int dim)
     lua_State *L = r->L;
     if (lua_type(L, -1) != LUA_TTABLE) return spec_word(r, dim);
     lua_Integer n = (lua_Integer)lua_rawlen(L, -1);
-    if (!n) TN_FAIL(TN_BAD_INPUT, "%s: spec: dim %d has an empty list; write nil for a dim that nothing splits", r->where, dim);
+    if (!n)
+        TN_FAIL(TN_BAD_INPUT, "%s: spec: dim %d has an empty list; write nil for a dim that nothing splits", r->where,
+                dim);
     for (lua_Integer i = 1; i <= n; i++) {
         lua_rawgeti(L, -1, i);
         TN_TRY(spec_word(r, dim));
@@ -128,15 +135,16 @@ static tn_status read_spec(reading *r, int t)
     lua_pushliteral(L, "spec");
     lua_rawget(L, t);
     if (lua_type(L, -1) != LUA_TTABLE)
-        TN_FAIL(TN_BAD_INPUT, "%s: spec is a %s; it lists the axes of each dim, as in spec = { \"dp\", { \"cp\", \"tp\" }, nil }",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: spec is a %s; it lists the axes of each dim, as in spec = { \"dp\", { \"cp\", \"tp\" }, nil }",
                 r->where, luaL_typename(L, -1));
     int spec = lua_gettop(L);
     lua_pushnil(L);
     while (lua_next(L, spec)) { /* only to refuse what is not a dim; the order comes below */
         lua_pop(L, 1);
         if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > r->rank)
-            TN_FAIL(TN_BAD_INPUT, "%s: spec has an entry that is no dim of a tensor of rank %d; at most %d entries", r->where,
-                    r->rank, r->rank);
+            TN_FAIL(TN_BAD_INPUT, "%s: spec has an entry that is no dim of a tensor of rank %d; at most %d entries",
+                    r->where, r->rank, r->rank);
     }
     for (int d = 0; d < r->rank; d++) {
         lua_rawgeti(L, spec, d + 1);
@@ -154,7 +162,9 @@ static tn_status place_shards(reading *r)
         int d = r->s_dim[a];
         if (d < 0) continue;
         if (of_dim[d] && strcmp(of_dim[d], r->word[a]))
-            TN_FAIL(TN_BAD_INPUT, "%s: %s and %s both split dim %d; give their order, outer to inner: spec = { [%d] = { \"%s\", \"%s\" } }",
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: %s and %s both split dim %d; give their order, outer to inner: spec = { [%d] = { \"%s\", "
+                    "\"%s\" } }",
                     r->where, of_dim[d], r->word[a], d, d + 1, of_dim[d], r->word[a]);
         of_dim[d] = r->word[a];
         tn_layout_shard(&r->out, (tn_axis)a, d);
@@ -168,10 +178,13 @@ static tn_status read_table(reading *r, int t)
     lua_pushnil(L);
     while (lua_next(L, t)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            TN_FAIL(TN_BAD_INPUT, "%s: a layout is written by axis, as in { dp = S(0), cp = S(1), tp = R }, not as a list", r->where);
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: a layout is written by axis, as in { dp = S(0), cp = S(1), tp = R }, not as a list", r->where);
         const char *word = lua_tostring(L, -2);
-        if (!strcmp(word, "spec")) r->has_spec = true;
-        else TN_TRY(read_axis(r, word));
+        if (!strcmp(word, "spec"))
+            r->has_spec = true;
+        else
+            TN_TRY(read_axis(r, word));
         lua_pop(L, 1);
     }
     if (r->has_spec && r->has_s)
@@ -180,7 +193,11 @@ static tn_status read_table(reading *r, int t)
     TN_TRY(place_shards(r));
     for (int a = 0; a < TN_N_AXES; a++)
         if (!r->given[a])
-            TN_FAIL(TN_BAD_INPUT, "%s: no placement for axis %s; %s", r->where, a <= TN_AXIS_DP_SHARD && !r->given[TN_AXIS_DP_REPLICATE] && !r->given[TN_AXIS_DP_SHARD] ? "dp" : tn_axis_name((tn_axis)a), mend_axes);
+            TN_FAIL(TN_BAD_INPUT, "%s: no placement for axis %s; %s", r->where,
+                    a <= TN_AXIS_DP_SHARD && !r->given[TN_AXIS_DP_REPLICATE] && !r->given[TN_AXIS_DP_SHARD]
+                        ? "dp"
+                        : tn_axis_name((tn_axis)a),
+                    mend_axes);
     return TN_OK;
 }
 
@@ -211,8 +228,10 @@ static bool same_on(const tn_layout *a, const tn_layout *b, int axis, bool no_gr
 
 static void type_text(const tn_layout *l, int axis, char out[24])
 {
-    if (l->type[axis] == TN_TYPE_S) snprintf(out, 24, "S(%d)", l->dim[axis]);
-    else snprintf(out, 24, "%c", tn_type_letter((tn_type)l->type[axis]));
+    if (l->type[axis] == TN_TYPE_S)
+        snprintf(out, 24, "S(%d)", l->dim[axis]);
+    else
+        snprintf(out, 24, "%c", tn_type_letter((tn_type)l->type[axis]));
 }
 
 static const char *mend_of(tn_type have, tn_type want, bool other_dim)

@@ -121,21 +121,30 @@ static int read_attrs(lua_State *L, const char *op, int index, tn_named_attr out
             return refuse(L, "%s: attributes are written { name = value }, at most %d", op, MAX_ATTRS);
         tn_named_attr *a = &out[n++];
         a->name = lua_tostring(L, -2);
-        if (lua_isboolean(L, -1)) a->value = (tn_attr){.kind = 'i', .u.i = lua_toboolean(L, -1)};
-        else if (lua_isinteger(L, -1)) a->value = (tn_attr){.kind = 'i', .u.i = lua_tointeger(L, -1)};
-        else if (lua_type(L, -1) == LUA_TNUMBER) a->value = (tn_attr){.kind = 'f', .u.f = lua_tonumber(L, -1)};
-        else if (lua_type(L, -1) == LUA_TSTRING) a->value = (tn_attr){.kind = 's', .u.s = lua_tostring(L, -1)};
-        else return refuse(L, "%s: attribute '%s' is a %s; a number, text or boolean is needed", op, a->name, luaL_typename(L, -1));
+        if (lua_isboolean(L, -1))
+            a->value = (tn_attr){.kind = 'i', .u.i = lua_toboolean(L, -1)};
+        else if (lua_isinteger(L, -1))
+            a->value = (tn_attr){.kind = 'i', .u.i = lua_tointeger(L, -1)};
+        else if (lua_type(L, -1) == LUA_TNUMBER)
+            a->value = (tn_attr){.kind = 'f', .u.f = lua_tonumber(L, -1)};
+        else if (lua_type(L, -1) == LUA_TSTRING)
+            a->value = (tn_attr){.kind = 's', .u.s = lua_tostring(L, -1)};
+        else
+            return refuse(L, "%s: attribute '%s' is a %s; a number, text or boolean is needed", op, a->name,
+                          luaL_typename(L, -1));
     }
     return n;
 }
 
 static tn_op_id check_op(lua_State *L, const char *name)
 {
+    const char *names[TN_N_OPS];
     bool found;
     tn_op_id op = tn_op_find(name, &found);
-    if (!found || op == TN_OP_state || op == TN_OP_input || op == TN_OP_redistribute)
-        refuse(L, "no op '%s' for models; `titan help ops` lists them", name);
+    if (found && op != TN_OP_state && op != TN_OP_input && op != TN_OP_redistribute) return op;
+    for (int i = 0; i < TN_N_OPS; i++) names[i] = tn_op_name((tn_op_id)i);
+    if (!found) refuse(L, "nn.op: no op '%s'%s", name, tn_text_hint(name, names, TN_N_OPS).s);
+    refuse(L, "nn.op: '%s' is made by modules and their sharding tables only; use nn.parameter or a boundary", name);
     return op;
 }
 
@@ -193,7 +202,8 @@ static int value_mul(lua_State *L)
     return binary(L, TN_OP_mul);
 }
 
-/* ---------------------------------------------------------------------------------------------- what starts a graph */
+/* ---------------------------------------------------------------------------------------------- what starts a
+ * graph */
 
 static int check_dims(lua_State *L, const char *where, int index, tn_dim dim[TN_MAX_RANK])
 {
@@ -319,7 +329,8 @@ static int trace_follow(lua_State *L)
     return placed(L, t, id, &layout);
 }
 
-/* ---------------------------------------------------------------------------------------------- state of the tracer */
+/* ---------------------------------------------------------------------------------------------- state of the
+ * tracer */
 
 /* enter(path) -> the path before */
 static int trace_enter(lua_State *L)
@@ -361,22 +372,6 @@ static int trace_arguments(lua_State *L)
 static int trace_fail(lua_State *L)
 {
     return refuse(L, "%s", luaL_checkstring(L, 1));
-}
-
-/* nearest(word, { words }) -> the word that was probably meant, or nil */
-static int trace_nearest(lua_State *L)
-{
-    enum { MAX_WORDS = 128 };
-    const char *words[MAX_WORDS];
-    int n = 0;
-    const char *word = luaL_checkstring(L, 1);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    for (; n < MAX_WORDS && lua_rawgeti(L, 2, n + 1) == LUA_TSTRING; n++) {
-        words[n] = lua_tostring(L, -1); /* the list keeps it */
-        lua_pop(L, 1);
-    }
-    lua_pushstring(L, tn_text_nearest(word, words, n));
-    return 1;
 }
 
 static int trace_path(lua_State *L)
@@ -457,16 +452,15 @@ static int value_sub(lua_State *L)
 
 static int value_div(lua_State *L)
 {
-    if (lua_type(L, 2) != LUA_TNUMBER)
-        return refuse(L, "division by a value is no op; divide by a number");
+    if (lua_type(L, 2) != LUA_TNUMBER) return refuse(L, "division by a value is no op; divide by a number");
     return scaled(L, 1, 1.0 / lua_tonumber(L, 2));
 }
 
-static const luaL_Reg value_meta[] = {{"__add", value_add}, {"__sub", value_sub},   {"__mul", value_mul},
-                                      {"__div", value_div}, {"__unm", value_neg},   {"__tostring", value_text},
+static const luaL_Reg value_meta[] = {{"__add", value_add}, {"__sub", value_sub}, {"__mul", value_mul},
+                                      {"__div", value_div}, {"__unm", value_neg}, {"__tostring", value_text},
                                       {NULL, NULL}};
-static const luaL_Reg value_methods[] = {{"shape", value_shape}, {"layout", value_layout}, {"units", value_units},
-                                         {"dtype", value_dtype}, {NULL, NULL}};
+static const luaL_Reg value_methods[] = {
+    {"shape", value_shape}, {"layout", value_layout}, {"units", value_units}, {"dtype", value_dtype}, {NULL, NULL}};
 
 static const luaL_Reg functions[] = {{"op", trace_op},
                                      {"state", trace_state},
@@ -477,7 +471,6 @@ static const luaL_Reg functions[] = {{"op", trace_op},
                                      {"follow", trace_follow},
                                      {"enter", trace_enter},
                                      {"path", trace_path},
-                                     {"nearest", trace_nearest},
                                      {"scope", trace_scope},
                                      {"arguments", trace_arguments},
                                      {"fail", trace_fail},
@@ -528,6 +521,7 @@ static void push_options(lua_State *L, const tn_trace_options *o)
 static int run_tracer(lua_State *L)
 {
     run *t = lua_touserdata(L, 1);
+    lua_gc(L, LUA_GCSTOP); /* a third of the time; the host's memory limit still collects (host.c) */
     lua_rawgetp(L, LUA_REGISTRYINDEX, &serial_key);
     t->serial = lua_tointeger(L, -1) + 1;
     lua_pushinteger(L, t->serial);
@@ -539,13 +533,16 @@ static int run_tracer(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &run_key);
     lua_call(L, 2, 1);
     int32_t out = check_value(L, t, -1, "what the tracer returns");
-    if (t->o->kind == TN_TRACE_TRAIN) t->loss = out;
-    else t->logits = out;
+    if (t->o->kind == TN_TRACE_TRAIN)
+        t->loss = out;
+    else
+        t->logits = out;
     return 0;
 }
 
 static int forget_run(lua_State *L)
 {
+    lua_gc(L, LUA_GCRESTART);
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &run_key);
     return 0;
@@ -553,7 +550,8 @@ static int forget_run(lua_State *L)
 
 static tn_status check_options(const tn_trace_options *o)
 {
-    if (o->rows < 1 || o->seq < 1 || o->n_microbatches < 1) TN_FAIL(TN_FAILED, "trace: rows, seq and n_microbatches must be at least 1");
+    if (o->rows < 1 || o->seq < 1 || o->n_microbatches < 1)
+        TN_FAIL(TN_FAILED, "trace: rows, seq and n_microbatches must be at least 1");
     if (o->kind != TN_TRACE_TRAIN) return TN_OK;
     if (o->chunk_rows < 1 || o->rows % o->chunk_rows || o->chunk_seq < 1 || o->seq % o->chunk_seq)
         TN_FAIL(TN_FAILED, "trace: a loss chunk of %lld x %lld does not divide %lld x %lld", (long long)o->chunk_rows,

@@ -2,18 +2,20 @@
 --
 --   llama3.debug { n_layers = 4 }      a description: data only; modules are built when the graph is traced
 --
--- Values of a key, the later wins: defaults of the base family, defaults, the flavour, the recipe, overrides. Tables merge key
--- by key; `false` in the place of a table switches it off. A default that is a function is derived: it is called with the
--- finished config when no one gave a value. Keys are those of the defaults and the flavours, and so are their types.
+-- Values of a key, the later wins: defaults of the base family, defaults, the flavour, the recipe, overrides. Tables
+-- merge key by key; `false` in the place of a table switches it off. A default that is a function is derived: it is
+-- called with the finished config when no one gave a value. Keys are those of the defaults and the flavours, and so
+-- are their types.
 --
 -- For the schema of recipes (what can refuse returns nil and a message "model.KEY: WHAT; MEND", without file and line):
 --   family.is(v)                       is v a description? (a flavour is one: `model = llama3.debug`)
 --   family.set(d, "rope.theta", v)     overrides one key by its path; d is changed. true, or nil and the message
---   family.keys(d)                     sorted list of { name, value, given = "default" | "flavour" | "config.json" | "recipe" }
+--   family.keys(d)                     sorted list of { name, value, given }, given one of "default", "flavour",
+--                                      "config.json", "recipe"
 --   family.text(d)                     Lua text that makes the same description again
 --   family.copy(d)                     a description of its own, so that overrides leave the recipe's alone
 --   family.hf_dir(d)                   the folder of `model.hf`, or nil
---   require "titan.hf".model(dir, t)   the description of a Hugging Face folder with overrides t; raises "DIR/config.json: .."
+--   require "titan.hf".model(dir, t)   the description of a Hugging Face folder with overrides t; raises
 local host = require "titan.host"
 local kind_of = require "titan.module".kind_of
 local near = require "titan.near"
@@ -32,14 +34,16 @@ local function merge(a, b)
   return out
 end
 
----------------------------------------------------------------------------------------------- values against their samples
+----------------------------------------------------------------------------------------- values against their samples
 local check
 
 local function check_table(path, sample, value)
   local out = {}
   for k, v in pairs(value) do
     local s = sample[k]
-    if s == nil then return nil, ("%s.%s: unknown key; %s"):format(path, tostring(k), near.mend(k, near.names(sample))) end
+    if s == nil then
+      return nil, ("%s.%s: unknown key; %s"):format(path, tostring(k), near.mend(k, near.names(sample)))
+    end
     local good, why = check(path .. "." .. tostring(k), s, v)
     if why then return nil, why end
     out[k] = good
@@ -67,7 +71,7 @@ function check(path, sample, value)
   end
   if type(sample) == "boolean" and sample == false and is_plain(value) then return value end
   if math.type(sample) == "integer" then
-    local whole = math.tointeger(value)
+    local whole = type(value) == "number" and math.tointeger(value)
     if not whole then return wrong("a whole number") end
     return whole
   end
@@ -80,7 +84,9 @@ function check(path, sample, value)
 end
 
 ---------------------------------------------------------------------------------------------- families
-local family_fields = { name = true, base = true, model = true, defaults = true, flavours = true, hugging_face = true, modules = true }
+local family_fields = {
+  name = true, base = true, model = true, defaults = true, flavours = true, hugging_face = true, modules = true,
+}
 
 local function all_samples(data)
   local out = {}
@@ -112,7 +118,9 @@ function Family.__index(f, key)
   error(("%s has no flavour '%s'; %s"):format(data.name, tostring(key), near.mend(key, legal)), 2)
 end
 
-Family.__newindex = function(f) error(("family %s is fixed; make another with nn.family { base = .. }"):format(families[f].name), 2) end
+Family.__newindex = function(f)
+  error(("family %s is fixed; make another with nn.family { base = .. }"):format(families[f].name), 2)
+end
 Family.__tostring = function(f) return "family " .. families[f].name end
 
 -- A model without a flavour: every value from the defaults and the call.
@@ -121,14 +129,17 @@ function Family.__call(f, given) return describe(f, "custom", {})(given or {}) e
 function M.family(t)
   if not is_plain(t) then error("nn.family needs a table", 2) end
   for k in pairs(t) do
-    if not family_fields[k] then error(("nn.family: unknown field '%s'; %s"):format(tostring(k), near.mend(k, near.names(family_fields))), 2) end
+    if not family_fields[k] then
+      error(("nn.family: unknown field '%s'; %s"):format(tostring(k), near.mend(k, near.names(family_fields))), 2)
+    end
   end
   local base = t.base and families[t.base]
   if t.base and not base then error("nn.family: base is no family", 2) end
   base = base or { defaults = {}, flavours = {}, modules = {} }
   local data = {
-    name = t.name, model = t.model or base.model, hugging_face = t.hugging_face or base.hugging_face,
-    defaults = merge(base.defaults, t.defaults or {}), flavours = merge(base.flavours, t.flavours or {}), modules = {}, flavour_list = {},
+    name = t.name, model = t.model or base.model, modules = {}, flavour_list = {},
+    hugging_face = t.hugging_face, -- not the base's: it is another function
+    defaults = merge(base.defaults, t.defaults or {}), flavours = merge(base.flavours, t.flavours or {}),
   }
   if type(data.name) ~= "string" then error("nn.family: name is missing", 2) end
   if kind_of(data.model) ~= "class" then error(("nn.family %s: model is no module class"):format(data.name), 2) end
@@ -183,7 +194,9 @@ M.Description.__call = function(d, values)
   return out
 end
 M.Description.__tostring = function(d) return ("%s.%s"):format(M.name(d)) end
-M.Description.__newindex = function() error("a model's description is fixed; give its keys in the call: llama3.debug { n_layers = 4 }", 2) end
+M.Description.__newindex = function()
+  error("a model's description is fixed; give its keys in the call: llama3.debug { n_layers = 4 }", 2)
+end
 
 function M.set(d, path, value)
   local words, s = {}, descriptions[d]
@@ -204,7 +217,9 @@ function Config.__index(c, key)
   local p = pending[c]
   local v = p.values[key]
   if v == nil then
-    if p.samples[key] ~= nil then error(("model.%s: no value; the flavour or the recipe must give one"):format(key), 2) end
+    if p.samples[key] ~= nil then
+      error(("model.%s: no value; the flavour or the recipe must give one"):format(key), 2)
+    end
     error(("the model has no key '%s'; %s"):format(tostring(key), near.mend(key, near.names(p.samples))), 2)
   end
   if type(v) == "function" and kind_of(p.samples[key]) ~= "class" then
@@ -229,6 +244,17 @@ end
 
 M.Description.__index = function(d, key) return M.config(d)[key] end
 
+-- The Hugging Face table of the family, or nil: also where the description swaps a block, whose weights transformers
+-- would read as something else.
+function M.hugging_face(d)
+  local s = descriptions[d]
+  local data = families[s.family]
+  for key, v in pairs(s.given) do
+    if kind_of(data.samples[key]) == "class" and v ~= data.defaults[key] then return nil end
+  end
+  return data.hugging_face
+end
+
 -- The module class of the whole model.
 function M.model(d) return families[descriptions[d].family].model end
 
@@ -249,14 +275,14 @@ end
 -- `require("m")` or `require("m").X` of a value that some loaded module holds, or nil.
 local function reference(value)
   for name, m in pairs(host.loaded()) do
-    if m == value then return ("require(%q)"):format(name) end
+    if rawequal(m, value) then return ("require(%q)"):format(name) end
     if type(m) == "table" and not families[m] and kind_of(m) == nil then
       for k, v in next, m do
-        if v == value and type(k) == "string" then return ("require(%q).%s"):format(name, k) end
+        if rawequal(v, value) and type(k) == "string" then return ("require(%q).%s"):format(name, k) end
       end
     elseif families[m] then
       for k, v in pairs(families[m].modules) do
-        if v == value then return ("require(%q).%s"):format(name, k) end
+        if rawequal(v, value) then return ("require(%q).%s"):format(name, k) end
       end
     end
   end
@@ -287,7 +313,8 @@ function M.text(d)
     return literal(merge(given, { hf = s.hf_dir }))
   end
   local head = reference(s.family) or ("nil --[[ family %s, defined in the recipe ]]"):format(families[s.family].name)
-  local flavour = s.flavour == "custom" and "" or s.flavour:match "^[%a_][%w_]*$" and "." .. s.flavour or ("[%q]"):format(s.flavour)
+  local flavour = s.flavour:match "^[%a_][%w_]*$" and "." .. s.flavour or ("[%q]"):format(s.flavour)
+  if s.flavour == "custom" then flavour = "" end
   return ("%s%s%s"):format(head, flavour, next(given) == nil and flavour ~= "" and "" or " " .. literal(given))
 end
 

@@ -1,9 +1,11 @@
--- titan.hf - Hugging Face: names of parameters both ways, config.json both ways. What differs by family is data in nn.family:
+-- titan.hf - Hugging Face: names of parameters both ways, config.json both ways. What differs by family is data in
+-- nn.family:
 --
 --   hugging_face = {
 --     architecture = "LlamaForCausalLM", model_type = "llama",
 --     { HF pattern, titan pattern, unless = KEY },   "{}" is an index; {a,b} alternatives, matched by their place
---     config = { KEY = "name in config.json", KEY = { "name", default = value or "another name" }, rope = nn.rope_config },
+--     config = { KEY = "name in config.json", KEY = { "name", default = a value or another name },
+--                rope = nn.rope_config },
 --     fixed = { name = the one value that the model can do },
 --   }
 local family = require "titan.family"
@@ -23,7 +25,9 @@ local function expand(pattern)
   for list in pattern:gmatch "{([^{}]+)}" do
     local words = {}
     for word in list:gmatch "[^,]+" do words[#words + 1] = word end
-    if n and n ~= #words then error(("nn.family: pattern '%s': its alternatives differ in number"):format(pattern), 0) end
+    if n and n ~= #words then
+      error(("nn.family: pattern '%s': its alternatives differ in number"):format(pattern), 0)
+    end
     n, groups[#groups + 1] = #words, words
   end
   local out = {}
@@ -45,7 +49,9 @@ local function compile(f)
   local map = { to = {}, from = {}, unless = {} }
   for _, line in ipairs(data.hugging_face) do
     local theirs, ours = expand(line[1]), expand(line[2])
-    if #theirs ~= #ours then error(("nn.family: '%s' and '%s' have different numbers of alternatives"):format(line[1], line[2]), 0) end
+    if #theirs ~= #ours then
+      error(("nn.family: '%s' and '%s' have different numbers of alternatives"):format(line[1], line[2]), 0)
+    end
     for i = 1, #ours do
       if map.to[ours[i]] or map.from[theirs[i]] then error(("nn.family: '%s' is mapped twice"):format(ours[i]), 0) end
       map.to[ours[i]], map.from[theirs[i]], map.unless[ours[i]] = theirs[i], ours[i], line.unless
@@ -55,8 +61,9 @@ local function compile(f)
   return map
 end
 
--- "layers.12.x" -> "layers.{}.x", { "12" }
+-- "layers.12.x" -> "layers.{}.x", { "12" }; a name with braces of its own has no form
 local function form_of(name)
+  if name:find "[{}]" then return name .. "{", {} end
   local numbers = {}
   local form = ("." .. name .. "."):gsub("%.(%d+)%f[.]", function(n)
     numbers[#numbers + 1] = n
@@ -73,20 +80,16 @@ local function fill(form, numbers)
   end))
 end
 
-local function map_of(d)
-  local f = family.family_of(d)
-  if not family.data(f).hugging_face then
-    return fail("model: family %s has no Hugging Face names; give nn.family a hugging_face table", (family.name(d)))
-  end
-  return compile(f), (family.name(d))
-end
-
--- titan's name -> the name in Hugging Face files, "" for one that is not there (a tied head).
+-- titan's name -> the name in Hugging Face files, "" for one that is not there (a tied head). A model that
+-- transformers does not know keeps titan's names.
 function M.name(d, name)
-  local map, family_name = map_of(d)
+  if not family.hugging_face(d) then return name end
+  local map = compile(family.family_of(d))
   local form, numbers = form_of(name)
   local theirs = map.to[form]
-  if not theirs then return fail("%s: the name map of %s does not have it; add a line to its hugging_face table", name, family_name) end
+  if not theirs then
+    return fail("%s: the name map of %s does not have it; add a line to its hugging_face table", name, (family.name(d)))
+  end
   local unless = map.unless[form]
   if unless and d[unless] then return "" end
   return fill(theirs, numbers)
@@ -94,19 +97,25 @@ end
 
 -- The name in Hugging Face files -> titan's, "" for a tensor without a place here (tied heads, rotary tables).
 function M.titan_name(d, name)
-  local map, family_name = map_of(d)
+  local f = family.family_of(d)
+  if not family.data(f).hugging_face then return name end
+  local map = compile(f)
   if name:find "rotary_emb%.inv_freq$" then return "" end
   local form, numbers = form_of(name)
   local ours = map.from[form]
-  if not ours then return fail("%s: no parameter of %s has this name in Hugging Face files", name, family_name) end
+  if not ours and not family.hugging_face(d) then return name end
+  if not ours then return fail("%s: no parameter of %s has this name in Hugging Face files", name, (family.name(d))) end
   local unless = map.unless[ours]
   if unless and d[unless] then return "" end
   return fill(ours, numbers)
 end
 
----------------------------------------------------------------------------------------------- rotary embedding in config.json
+-------------------------------------------------------------------------------------- rotary embedding in config.json
 -- transformers 5 writes rope_parameters { rope_type, rope_theta, .. }, transformers 4 rope_theta and rope_scaling.
-local llama3_keys = { factor = "factor", low = "low_freq_factor", high = "high_freq_factor", original = "original_max_position_embeddings" }
+local llama3_keys = {
+  factor = "factor", low = "low_freq_factor", high = "high_freq_factor", original =
+  "original_max_position_embeddings",
+}
 
 local function read_rope(json, where)
   local new, old = json.rope_parameters, json.rope_scaling
@@ -115,11 +124,16 @@ local function read_rope(json, where)
   if type(r) ~= "table" then return fail("%s: %s is a %s; an object is needed", where, field, type(r)) end
   local theta = r.rope_theta or json.rope_theta or 10000.0
   if r.rope_theta and json.rope_theta and r.rope_theta ~= json.rope_theta then
-    return fail("%s: rope_theta = %s and %s.rope_theta = %s differ; keep one", where, json.rope_theta, field, r.rope_theta)
+    return fail("%s: rope_theta = %s and %s.rope_theta = %s differ; keep one",
+      where, json.rope_theta, field, r.rope_theta)
   end
-  if type(theta) ~= "number" or not (theta > 0) then return fail("%s: rope_theta = %s; a number above 0 is needed", where, tostring(theta)) end
+  if type(theta) ~= "number" or not (theta > 0) then
+    return fail("%s: rope_theta = %s; a number above 0 is needed", where, tostring(theta))
+  end
   local partial = r.partial_rotary_factor or json.partial_rotary_factor
-  if partial and partial ~= 1 then return fail("%s: partial_rotary_factor = %s; titan rotates whole heads (1)", where, tostring(partial)) end
+  if partial and partial ~= 1 then
+    return fail("%s: partial_rotary_factor = %s; titan rotates whole heads (1)", where, tostring(partial))
+  end
   local kind = r.rope_type or r.type or "default"
   if kind == "default" then return { theta = theta, scaling = false } end
   if kind ~= "llama3" then
@@ -134,7 +148,8 @@ local function read_rope(json, where)
     scaling[ours] = v
   end
   if scaling.high <= scaling.low then
-    return fail("%s: %s.high_freq_factor = %s is not above low_freq_factor = %s", where, field, tostring(scaling.high), tostring(scaling.low))
+    return fail("%s: %s.high_freq_factor = %s is not above low_freq_factor = %s",
+      where, field, tostring(scaling.high), tostring(scaling.low))
   end
   return { theta = theta, scaling = scaling }
 end
@@ -147,14 +162,20 @@ local function write_rope(rope)
   end
   local parameters = { table.unpack(scaling) }
   parameters[#parameters + 1] = { "rope_theta", rope.theta }
-  return { { "rope_parameters", parameters }, { "rope_scaling", rope.scaling and scaling or M.null }, { "rope_theta", rope.theta } }
+  return {
+    { "rope_parameters", parameters }, { "rope_scaling", rope.scaling and scaling or M.null },
+    { "rope_theta", rope.theta },
+  }
 end
 
 M.null = {}
 M.rope_config = { read = read_rope, write = write_rope }
 
 ---------------------------------------------------------------------------------------------- reading config.json
-local function shown(v) return type(v) == "string" and ('"%s"'):format(v) or type(v) == "table" and "a table" or tostring(v) end
+local function shown(v)
+  if type(v) == "string" then return ('"%s"'):format(v) end
+  return type(v) == "table" and "a table" or tostring(v)
+end
 
 local function find_family(json, where)
   local listed = type(json.architectures) == "table" and json.architectures[1]
@@ -168,7 +189,8 @@ local function find_family(json, where)
   if listed then
     return fail("%s: architectures = [%s]; titan reads %s", where, shown(listed), table.concat(known, ", "))
   end
-  return fail("%s: no architectures, and model_type = %s; titan reads %s", where, shown(json.model_type), table.concat(known, ", "))
+  return fail("%s: no architectures, and model_type = %s; titan reads %s",
+    where, shown(json.model_type), table.concat(known, ", "))
 end
 
 local function check_fixed(json, fixed, where)
@@ -178,7 +200,9 @@ local function check_fixed(json, fixed, where)
     end
   end
   for _, name in ipairs { "quantization_config", "compression_config" } do
-    if json[name] ~= nil then return fail("%s: %s: quantised weights cannot be read; take the bf16 folder", where, name) end
+    if json[name] ~= nil then
+      return fail("%s: %s: quantised weights cannot be read; take the bf16 folder", where, name)
+    end
   end
 end
 
@@ -220,7 +244,9 @@ end
 ---------------------------------------------------------------------------------------------- writing config.json
 local function json_text(v, indent)
   if v == M.null then return "null" end
-  if type(v) == "string" then return '"' .. v:gsub('[%c"\\]', function(ch) return ("\\u%04x"):format(ch:byte()) end) .. '"' end
+  if type(v) == "string" then
+    return '"' .. v:gsub('[%c"\\]', function(ch) return ("\\u%04x"):format(ch:byte()) end) .. '"'
+  end
   if type(v) == "table" and #v > 0 and type(v[1]) ~= "table" then
     local items = {}
     for i, x in ipairs(v) do items[i] = json_text(x, indent) end
@@ -237,13 +263,24 @@ end
 
 local torch_names = { f32 = "float32", bf16 = "bfloat16", f16 = "float16" }
 
+-- A model of titan's own: its keys as they are.
+local function own_config(d, dtype)
+  local out = { { "model_type", "titan." .. family.name(d) }, { "dtype", torch_names[dtype] } }
+  for _, key in ipairs(family.keys(d)) do
+    local v = key.value
+    if type(v) == "number" or type(v) == "string" or type(v) == "boolean" then out[#out + 1] = { key.name, v } end
+  end
+  return out
+end
+
 -- config.json of a description, as text; dtype f32, bf16 or f16.
 function M.config_json(d, dtype)
-  map_of(d)
-  local map = family.data(family.family_of(d)).hugging_face
+  local map = family.hugging_face(d)
+  if not map then return json_text(own_config(d, dtype), "") .. "\n" end
   local pairs_of = {
     { "architectures", { map.architecture } }, { "model_type", map.model_type }, { "dtype", torch_names[dtype] },
-    { "torch_dtype", torch_names[dtype] }, { "use_cache", true }, { "bos_token_id", M.null }, { "eos_token_id", M.null },
+    { "torch_dtype", torch_names[dtype] }, { "use_cache", true },
+    { "bos_token_id", M.null }, { "eos_token_id", M.null },
   }
   for name, v in pairs(map.fixed or {}) do pairs_of[#pairs_of + 1] = { name, v } end
   for key, entry in pairs(map.config) do

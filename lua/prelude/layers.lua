@@ -1,10 +1,14 @@
--- titan.layers - the modules that models are made of, and what their forward functions call. Each is one op of the op table.
+-- titan.layers - the modules that models are made of, and what their forward functions call. Each is one op of the op
+-- table.
 local kind_of = require "titan.module".kind_of
 local module = require "titan.module"
 local near = require "titan.near"
 local trace = require "titan.trace"
 
 local M = {}
+
+-- A mistake in a forward function: its module says where (a tail call has no line any more).
+local function wrong(...) return trace.fail(trace.path() .. ": " .. string.format(...)) end
 
 -- Refuses options that a constructor does not know.
 local function check_options(what, options, legal)
@@ -24,7 +28,9 @@ local Init = { kind = "initialiser" }
 local function init(t) return setmetatable(t, Init) end
 
 local function check_std(what, std)
-  if type(std) ~= "number" or not (std > 0) then error(("%s needs a standard deviation above 0, not %s"):format(what, tostring(std)), 3) end
+  if type(std) ~= "number" or not (std > 0) then
+    error(("%s needs a standard deviation above 0, not %s"):format(what, tostring(std)), 3)
+  end
   return std + 0.0
 end
 
@@ -48,7 +54,8 @@ M.depth_scaled = init { init = "trunc_normal", std = 0.02, bound = 2.0, depth = 
 -- The attributes of op state for a parameter of layer `index` (nil outside of a list).
 function M.state_attributes(name, spec, index)
   if kind_of(spec) ~= "initialiser" then
-    return trace.fail(("%s: its initialiser is a %s; nn.normal(std), nn.trunc_normal(std, sigmas), nn.depth_scaled, nn.ones, nn.zeros"):format(name, type(spec)))
+    return trace.fail(("%s: its initialiser is a %s; %s"):format(name, type(spec),
+      "nn.normal(std), nn.trunc_normal(std, sigmas), nn.depth_scaled, nn.ones or nn.zeros is needed"))
   end
   if spec.depth and not index then
     return trace.fail(("%s: nn.depth_scaled outside of an nn.list; it needs the number of the layer"):format(name))
@@ -63,12 +70,14 @@ end
 function M.heads(n, head_dim, options)
   options = check_options("nn.heads", options, { "of" })
   for what, v in pairs { heads = n, head_dim = head_dim } do
-    if math.type(v) ~= "integer" or v < 1 then error(("nn.heads: %s is a whole number from 1 on, not %s"):format(what, tostring(v)), 2) end
+    if math.type(v) ~= "integer" or v < 1 then
+      error(("nn.heads: %s is a whole number from 1 on, not %s"):format(what, tostring(v)), 2)
+    end
   end
   local of = options.of or n
   if math.type(of) ~= "integer" or of % n ~= 0 then
-    error(("nn.heads: %s query heads cannot share %d key and value heads evenly; take a divisor of %s (n_kv_heads divides n_heads)"):format(
-      tostring(of), n, tostring(of)), 2)
+    error(("nn.heads: %s query heads cannot share %d key and value heads evenly; n_kv_heads must divide n_heads")
+      :format(tostring(of), n), 2)
   end
   return setmetatable({ n = n, head_dim = head_dim, of = of }, { kind = "heads", __tostring = function(h)
     return ("%d heads of %d"):format(h.n, h.head_dim) end })
@@ -81,7 +90,9 @@ function Linear:build(from, to, options)
   options = check_options("nn.linear", options, { "init", "tied_to" })
   self.from, self.to = from, to
   local tied = options.tied_to
-  if tied ~= nil and kind_of(tied) ~= "parameter" then error("nn.linear: tied_to is no parameter; as in self.tok_embeddings.weight", 0) end
+  if tied ~= nil and kind_of(tied) ~= "parameter" then
+    error("nn.linear: tied_to is no parameter; as in self.tok_embeddings.weight", 0)
+  end
   if tied then
     local want, have = { module.dim(to), module.dim(from) }, tied.dims
     for i = 1, 2 do
@@ -98,10 +109,12 @@ local function linears(x, ...)
   local all = { ... }
   local from, weights = all[1] and all[1].from, {}
   for i, m in ipairs(all) do
-    if kind_of(m) ~= "module" or not m.weight or not m.from then error("nn.linears takes a value and nn.linear modules", 2) end
+    if kind_of(m) ~= "module" or not m.weight or not m.from then
+      return wrong("nn.linears takes a value and nn.linear modules")
+    end
     module.place_of(m)
   end
-  if #all == 0 then error("nn.linears takes a value and nn.linear modules", 2) end
+  if #all == 0 then return wrong("nn.linears takes a value and nn.linear modules") end
   if kind_of(from) == "heads" and select("#", x:shape()) == 4 then x = trace.op("merge_heads", { x }) end
   local into = module.way_in(all[1], "x", x)
   for i, m in ipairs(all) do
@@ -109,7 +122,8 @@ local function linears(x, ...)
     local own = module.place_of(m)
     if i > 1 and own.in_src then
       trace.check(x, own.in_src.x, ("in_src of %s"):format(own.path))
-      trace.check(into, own.in_dst and own.in_dst.x or own.in_src.x, ("in_dst of %s, whose input others share"):format(own.path))
+      local to = own.in_dst and own.in_dst.x or own.in_src.x
+      trace.check(into, to, ("in_dst of %s, whose input others share"):format(own.path))
     end
   end
   local before = #all == 1 and trace.enter(module.place_of(all[1]).path)
@@ -174,24 +188,30 @@ function Attention:forward(q, k, v, at)
   return (trace.op("attention", operands, self.attributes))
 end
 
--- Rotary position embedding. rope: { theta =, scaling = false or { kind = "llama3", factor =, low =, high =, original = } }.
+-- Rotary position embedding.
+-- rope: { theta =, scaling = false or { kind = "llama3", factor =, low =, high =, original = } }
 local tables = {} -- of the model that is traced
 
 local function rope_attributes(rope)
   local out = { kind = "buffer", init = "rope", theta = rope.theta + 0.0 }
   local s = rope.scaling
   if not s then return out end
-  if s.kind ~= "llama3" then error(("rope scaling kind %q; there is \"llama3\", or scaling = false"):format(tostring(s.kind)), 0) end
+  if s.kind ~= "llama3" then
+    return wrong("rope scaling kind '%s'; there is 'llama3', or scaling = false", tostring(s.kind))
+  end
   out.factor, out.low, out.high, out.original = s.factor + 0.0, s.low + 0.0, s.high + 0.0, s.original
   return out
 end
 
 function M.rope(x, at, rope)
-  if type(rope) ~= "table" or type(rope.theta) ~= "number" then error("nn.rope needs { theta = .., scaling = .. }", 2) end
+  if type(rope) ~= "table" or type(rope.theta) ~= "number" then
+    return wrong("nn.rope needs { theta = .., scaling = .. }")
+  end
   local _, _, _, k = x:shape()
-  if not k then error("nn.rope needs heads [b s h k]; declare the linear's output with nn.heads", 2) end
+  if not k then return wrong("nn.rope needs heads [b s h k]; declare the linear's output with nn.heads") end
   local attributes = rope_attributes(rope)
-  local key = ("%d %g %s %s %s %s"):format(k, attributes.theta, attributes.factor, attributes.low, attributes.high, attributes.original)
+  local a = attributes
+  local key = ("%d %.17g %s %s %s %s"):format(k, a.theta, a.factor, a.low, a.high, a.original)
   if not tables[key] then
     local before = trace.enter("")
     tables.n = (tables.n or 0) + 1

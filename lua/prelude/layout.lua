@@ -9,7 +9,6 @@ local M = {}
 local Placement = { kind = "placement" }
 Placement.__index = Placement
 Placement.__tostring = function(p) return p.type == "S" and ("S(%d)"):format(p.dim) or p.type end
-Placement.__eq = function(a, b) return a.type == b.type and a.dim == b.dim end
 Placement.__call = function(p) error(("%s takes no argument; S(d) does"):format(p.type), 2) end
 
 local function placement(type, dim) return setmetatable({ type = type, dim = dim }, Placement) end
@@ -45,7 +44,9 @@ function M.join(...)
   local out = {}
   for _, t in ipairs { ... } do
     for k, v in pairs(t) do
-      if out[k] ~= nil then error(("nn.join: two of the tables give '%s'; leave it out of one"):format(tostring(k)), 2) end
+      if out[k] ~= nil then
+        error(("nn.join: two of the tables give '%s'; leave it out of one"):format(tostring(k)), 2)
+      end
       out[k] = v
     end
   end

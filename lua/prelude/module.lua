@@ -1,7 +1,7 @@
 -- titan.module - modules: tables of submodules and parameters with a forward function and a sharding table.
 --
--- Life of a module:  build (submodules and parameters, no values)  ->  placed (it gets its path, its parameters their names and
--- initialisers, its table is read)  ->  called inside a trace, which applies the table around forward:
+-- Life of a module:  build (submodules and parameters, no values)  ->  placed (it gets its path, its parameters their
+-- names and initialisers, its table is read)  ->  called inside a trace, which applies the table around forward:
 --   check in_src, redistribute to in_dst, forward, check out_src, redistribute to out_dst      (types.md 3.1)
 local layout = require "titan.layout"
 local near = require "titan.near"
@@ -59,7 +59,9 @@ end
 -- A module class, in which build, forward, init and sharding are defined; with `base`, what it lacks is the base's.
 function M.module(name, base)
   if type(name) ~= "string" then error("nn.module needs the name of the module, as in nn.module \"Attention\"", 2) end
-  if base ~= nil and kind_of(base) ~= "class" then error(("nn.module %q: the base is no module class"):format(name), 2) end
+  if base ~= nil and kind_of(base) ~= "class" then
+    error(("nn.module %q: the base is no module class"):format(name), 2)
+  end
   local class = { name = name }
   class.instance = { kind = "module", class = class, __index = class, __name = name }
   class.instance.__call = function(self, ...) return class.call(self, ...) end
@@ -68,17 +70,22 @@ function M.module(name, base)
                                __tostring = function() return "module " .. name end })
 end
 
--- With a wrong kind of argument a constructor answers at once: Attention{...} is built from a config, so is every block.
+-- With a wrong kind of argument a constructor answers at once: Attention{...} is built from a config, so is every
+-- block.
 M.Base = {}
 
 -- nn.list(n, make): make(0), make(1), ...; each learns its index (paths, depth-scaled initialisers).
 local List = { kind = "list", __index = nil }
 function M.list(n, make)
-  if math.type(n) ~= "integer" or n < 1 then error(("nn.list needs a number of modules from 1 on, not %s"):format(tostring(n)), 2) end
+  if math.type(n) ~= "integer" or n < 1 then
+    error(("nn.list needs a number of modules from 1 on, not %s"):format(tostring(n)), 2)
+  end
   local self = setmetatable({ serial = next_serial() }, List)
   for i = 1, n do
     local m = make(i - 1)
-    if kind_of(m) ~= "module" then error(("nn.list: entry %d is a %s where a module is needed"):format(i - 1, type(m)), 2) end
+    if kind_of(m) ~= "module" then
+      error(("nn.list: entry %d is a %s where a module is needed"):format(i - 1, type(m)), 2)
+    end
     self[i] = m
   end
   return self
@@ -97,7 +104,7 @@ local function join_path(path, name) return path == "" and name or path .. "." .
 -- Named children and parameters in the order in which they were made.
 local function members(self)
   local out = {}
-  for name, v in pairs(self) do
+  for name, v in next, self do
     local kind = kind_of(v)
     if kind == "module" or kind == "list" or kind == "parameter" then
       out[#out + 1] = { name = tostring(name), value = v, kind = kind }
@@ -139,7 +146,7 @@ local function check_state(path, own, parameters)
   for _, p in ipairs(parameters) do
     if state[p.name] == nil then
       local first = #parameters == 1 and "" or ", as of every parameter of the module"
-      return fail("%s: no state for parameter '%s' in its sharding table; write state = { %s = param(R) } or another placement%s",
+      return fail("%s: no state for parameter '%s' in its sharding table; write state = { %s = param(R) } or the like%s",
         path, p.name, p.name, first)
     end
   end
@@ -149,7 +156,9 @@ local function check_state(path, own, parameters)
     local found = false
     for _, k in ipairs(known) do found = found or k == name end
     if not found then
-      if #known == 0 then return fail("%s: state of '%s', but it has no parameters; leave it out", path, tostring(name)) end
+      if #known == 0 then
+        return fail("%s: state of '%s', but it has no parameters; leave it out", path, tostring(name))
+      end
       return fail("%s: state of '%s', which it has not; %s", path, tostring(name), near.mend(name, known))
     end
   end
@@ -219,43 +228,67 @@ local function initialiser(p, name, inits)
   return init
 end
 
--- Gives `self` its path; collects its parameters in model.parameters = { { name, parameter, layout, init, index } }.
-local function place(self, path, tables, model, index, inits)
-  if places[self] then
-    return fail("%s: the same module stands at %s; a module has one place (share a weight with tied_to)", path, places[self].path)
-  end
+-- What the tables say of a module: { own = its boundary, below = tables of its children, args }. They depend on the
+-- class, on what its parent says and on the names that it holds, so that a hundred equal layers are read once.
+local function read_tables(self, path, tables, model, all)
   local class = getmetatable(self).class
-  local own, below, children, parameters = {}, {}, {}, {}
-  local all = members(self)
+  local key = { class.name }
+  for _, m in ipairs(all) do key[#key + 1] = m.kind:sub(1, 1) .. m.name end
+  key = table.concat(key, " ")
+  local memo = model.read[class] or {}
+  model.read[class] = memo
+  memo[tables] = memo[tables] or {}
+  if memo[tables][key] then return memo[tables][key] end
+
+  local out, children, parameters = { own = {}, below = {}, args = argument_places(class) }, {}, {}
   for _, m in ipairs(all) do
     if m.kind == "parameter" then parameters[#parameters + 1] = m else children[m.name] = m.value end
   end
-  if class.sharding then split_table(path, class.sharding(self, model.on), children, own, below) end
-  for _, t in ipairs(tables) do split_table(path, t, children, own, below) end
-  check_state(path, own, parameters)
-  local args = argument_places(class)
-  check_boundary(path, own, args)
-  own.path, own.args = path, args
-  places[self] = own
+  if class.sharding then split_table(path, class.sharding(self, model.on), children, out.own, out.below) end
+  for _, t in ipairs(tables) do split_table(path, t, children, out.own, out.below) end
+  check_state(path, out.own, parameters)
+  check_boundary(path, out.own, out.args)
+  memo[tables][key] = out
+  return out
+end
 
-  local mine = {}
-  for i, init in ipairs(inits) do mine[i] = init end
-  if class.init then mine[#mine + 1] = { table = class.init(self), rest = "" } end
+local nothing = {}
+
+-- inits(rest) for a child: what init() of the modules above says below it.
+local function deeper_inits(inits, name)
+  if #inits == 0 then return inits end
+  local out = {}
+  for i, init in ipairs(inits) do out[i] = { table = init.table, rest = join_path(init.rest, name) } end
+  return out
+end
+
+-- Gives `self` its path; collects its parameters in model.parameters.
+local function place(self, path, tables, model, index, inits)
+  if places[self] then
+    return fail("%s: the same module stands at %s; a module has one place (share a weight with tied_to)",
+      path, places[self].path)
+  end
+  local class, all = getmetatable(self).class, members(self)
+  local read = read_tables(self, path, tables, model, all)
+  local own = read.own
+  places[self] = {
+    path = path, args = read.args, local_map = own.local_map,
+    in_src = own.in_src, in_dst = own.in_dst, out_src = own.out_src, out_dst = own.out_dst,
+  }
+  if class.init then
+    inits = { table.unpack(inits) }
+    inits[#inits + 1] = { table = class.init(self), rest = "" }
+  end
   for _, m in ipairs(all) do
+    local at, below = join_path(path, m.name), read.below[m.name] or nothing
     if m.kind == "parameter" then
-      model:add(m.value, join_path(path, m.name), own.state[m.name], initialiser(m.value, m.name, mine), index)
+      model:add(m.value, at, own.state[m.name], initialiser(m.value, m.name, inits), index)
+    elseif m.kind == "module" then
+      place(m.value, at, below, model, index, deeper_inits(inits, m.name))
     else
-      local deeper = {}
-      for i, init in ipairs(mine) do deeper[i] = { table = init.table, rest = join_path(init.rest, m.name) } end
-      local at = join_path(path, m.name)
-      if m.kind == "module" then
-        place(m.value, at, below[m.name] or {}, model, index, deeper)
-      else
-        for i, entry in ipairs(m.value) do
-          local each = {}
-          for k, init in ipairs(deeper) do each[k] = { table = init.table, rest = join_path(init.rest, tostring(i - 1)) } end
-          place(entry, join_path(at, tostring(i - 1)), below[m.name] or {}, model, i - 1, each)
-        end
+      local each = deeper_inits(inits, m.name)
+      for i, entry in ipairs(m.value) do
+        place(entry, join_path(at, tostring(i - 1)), below, model, i - 1, deeper_inits(each, tostring(i - 1)))
       end
     end
   end
@@ -276,7 +309,7 @@ end
 -- list of { name, parameter, layout }.
 function M.place(root, options)
   places = {}
-  local model = { on = switches(options), parameters = {}, shared = {}, owner = {} }
+  local model = { on = switches(options), parameters = {}, shared = {}, owner = {}, read = {} }
   function model:add(p, name, where, init, index)
     if self.owner[p] then
       table.insert(self.shared, { name = name, parameter = p, layout = where })
@@ -285,7 +318,7 @@ function M.place(root, options)
       table.insert(self.parameters, { name = name, parameter = p, layout = where, init = init, index = index })
     end
   end
-  place(root, "", {}, model, nil, {})
+  place(root, "", nothing, model, nil, {})
   return model.parameters, model.shared
 end
 
@@ -300,7 +333,7 @@ M.place_of = place_of
 
 -- Moves values[i] of a call across the way in.
 local function move_in(own, values)
-  for name, where in pairs(own.in_src) do
+  for name, where in next, own.in_src do
     local i = own.args[name]
     if values[i] ~= nil then
       trace.check(values[i], where, "in_src of " .. name)

@@ -1,21 +1,16 @@
--- titan.near - what error messages end with: the legal words, or the one that was probably meant.
-local trace = require "titan.trace"
+-- titan.near - what error messages about names end with.
+local value = require "titan.value"
 
-local M = {}
+local near = {}
 
 -- The keys of a table as a sorted list of texts.
-function M.names(t)
+function near.names(t)
   local out = {}
   for k in pairs(t) do out[#out + 1] = tostring(k) end
-  table.sort(out)
   return out
 end
 
 -- "did you mean X?" or "one of a, b, c".
-function M.mend(word, legal)
-  local guess = trace.nearest(tostring(word), legal)
-  if guess then return ("did you mean %s?"):format(guess) end
-  return ("%s%s"):format(#legal > 1 and "one of " or "it is ", table.concat(legal, ", "))
-end
+function near.mend(word, legal) return value.mend(tostring(word), legal) end
 
-return M
+return near

@@ -1,4 +1,5 @@
--- titan.tracer - runs a model once on symbolic values: parameters, the inputs of the step, one microbatch (lua/trace.c calls it).
+-- titan.tracer - runs a model once on symbolic values: parameters, the inputs of the step, one microbatch
+-- (lua/trace.c calls it).
 --
 --   HEAD        states; tokens, labels, positions, documents [rows of the step, seq]; 1 / number of labels
 --   MICROBATCH  hidden(tokens, at)
@@ -12,15 +13,15 @@ local trace = require "titan.trace"
 local function fail(...) return trace.fail(string.format(...)) end
 
 local function build(d)
-  local c, class = family.config(d), family.model(d)
-  local root = class(c)
+  local class = family.model(d)
   if not class.hidden then return fail("%s: the model has no hidden(tokens, at); define it", class.name) end
+  local root = class(family.config(d))
   if module.kind_of(root.output) ~= "module" then
     return fail("%s: the model has no output module; self.output = nn.linear(c.dim, c.vocab_size)", class.name)
   end
   root.output.out_f32 = true
   if root.loss == nil then root.loss = layers.cross_entropy() end
-  return root, c
+  return root
 end
 
 local function parent(name) return name:match "^(.*)%.[^.]*$" or "" end
@@ -56,12 +57,15 @@ end
 local function check_lengths(d, options)
   local longest = family.has(d, "max_seq_len") and d.max_seq_len
   if longest and options.seq > longest then
-    return fail("training.seq_len: %d is more than the model's max_seq_len %d; take a shorter sequence or set model.max_seq_len", options.seq, longest)
+    return fail("training.seq_len: %d is more than the model's max_seq_len %d; shorten it or set model.max_seq_len",
+      options.seq, longest)
   end
 end
 
 return function(d, options)
-  if not family.is(d) then return fail("model: not a model description but %s; as in model = llama3.debug {}", tostring(d)) end
+  if not family.is(d) then
+    return fail("model: not a model description but %s; as in model = llama3.debug {}", tostring(d))
+  end
   check_lengths(d, options)
   local root = build(d)
   local parameters, shared = module.place(root, options)

@@ -1,11 +1,12 @@
--- Llama 3, 3.1 and 3.2: RMSNorm, grouped-query attention with rotary embedding, SwiGLU.        (Llama team 2024, arXiv 2407.21783)
+-- Llama 3, 3.1 and 3.2: RMSNorm, grouped-query attention with rotary embedding, SwiGLU.         (arXiv 2407.21783)
 --
--- forward is single-device code over symbolic values; the sharding table beside it says where values lie on the mesh axes dp,
--- cp and tp (docs/words.md): `param` a parameter, ACT an activation [b s d], SEQ one whose positions are split, HEADS [b s h k].
--- Nothing here knows ranks or dtypes.
+-- forward is single-device code over symbolic values; the sharding table beside it says where values lie on the mesh
+-- axes dp, cp and tp (docs/words.md): `param` a parameter, ACT an activation [b s d], SEQ one whose positions are
+-- split, HEADS [b s h k]. Nothing here knows ranks or dtypes.
 local nn = require "titan.nn"
 local R, I, P, S = nn.R, nn.I, nn.P, nn.S
-local param, ACT, SEQ, TOK, LBL, HEADS, KVFULL, KVGRAD = nn.param, nn.ACT, nn.SEQ, nn.TOK, nn.LBL, nn.HEADS, nn.KVFULL, nn.KVGRAD
+local param, ACT, SEQ, TOK, LBL = nn.param, nn.ACT, nn.SEQ, nn.TOK, nn.LBL
+local HEADS, KVFULL, KVGRAD = nn.HEADS, nn.KVFULL, nn.KVGRAD
 local colwise, rowwise = nn.colwise, nn.rowwise
 
 local function X(on) return on.sp and SEQ or ACT(I) end                             -- between the blocks
@@ -101,16 +102,16 @@ end
 return nn.family {
   name = "llama3", model = Llama3, modules = { Attention, FeedForward, Block, Llama3 },
   defaults = {
-    vocab_size = 128256, n_kv_heads = 8, head_dim = function(c) return c.dim // c.n_heads end, norm_eps = 1e-5, tied = false,
-    max_seq_len = 131072,
+    vocab_size = 128256, n_kv_heads = 8, norm_eps = 1e-5, tied = false, max_seq_len = 131072,
+    head_dim = function(c) return c.dim // c.n_heads end,
     rope = { theta = 500000.0, scaling = { kind = "llama3", factor = 8.0, low = 1.0, high = 4.0, original = 8192 } },
     block = Block, attention = Attention, feed_forward = FeedForward,
   },
   flavours = {
-    debug    = { dim = 256,   n_layers = 6,   n_heads = 16,  ffn_dim = 768, n_kv_heads = 16, vocab_size = 2048 },
+    debug = { dim = 256, n_layers = 6, n_heads = 16, ffn_dim = 768, n_kv_heads = 16, vocab_size = 2048 },
     -- 1B and 3B (3.2) scale their frequencies by 32, as their config.json says; the larger ones by 8
-    ["1B"]   = { dim = 2048,  n_layers = 16,  n_heads = 32,  ffn_dim = 8192, tied = true, rope = { scaling = { factor = 32.0 } } },
-    ["3B"]   = { dim = 3072,  n_layers = 28,  n_heads = 24,  ffn_dim = 8192, tied = true, rope = { scaling = { factor = 32.0 } } },
+    ["1B"] = { dim = 2048, n_layers = 16, n_heads = 32, ffn_dim = 8192, tied = true, rope = { scaling = { factor = 32.0 } } },
+    ["3B"] = { dim = 3072, n_layers = 28, n_heads = 24, ffn_dim = 8192, tied = true, rope = { scaling = { factor = 32.0 } } },
     ["8B"]   = { dim = 4096,  n_layers = 32,  n_heads = 32,  ffn_dim = 14336 },
     ["70B"]  = { dim = 8192,  n_layers = 80,  n_heads = 64,  ffn_dim = 28672 },
     ["405B"] = { dim = 16384, n_layers = 126, n_heads = 128, ffn_dim = 53248 },
@@ -125,11 +126,14 @@ return nn.family {
     { "model.norm.weight", "norm.weight" },
     { "lm_head.weight", "output.weight", unless = "tied" },
     config = {
-      dim = "hidden_size", n_layers = "num_hidden_layers", n_heads = "num_attention_heads", ffn_dim = "intermediate_size",
-      n_kv_heads = { "num_key_value_heads", default = "num_attention_heads" }, head_dim = "head_dim", vocab_size = "vocab_size",
+      vocab_size = "vocab_size", dim = "hidden_size", ffn_dim = "intermediate_size", n_layers = "num_hidden_layers",
+      n_heads = "num_attention_heads", n_kv_heads = { "num_key_value_heads", default = "num_attention_heads" },
+      head_dim = "head_dim",
       norm_eps = { "rms_norm_eps", default = 1e-6 }, tied = { "tie_word_embeddings", default = false },
       max_seq_len = { "max_position_embeddings", default = 2048 }, rope = nn.rope_config,
     },
-    fixed = { hidden_act = "silu", attention_bias = false, mlp_bias = false, attention_dropout = 0.0, pretraining_tp = 1 },
+    fixed = {
+      hidden_act = "silu", attention_bias = false, mlp_bias = false, attention_dropout = 0.0, pretraining_tp = 1,
+    },
   },
 }

@@ -1,0 +1,18 @@
+-- Llama 3 405B on GPUs. `titan plan recipes/llama3_405b.lua` says what it needs, on any machine.
+-- data: random ids measure speed; name a text and its tokenizer to train.
+local titan  = require "titan"
+local llama3 = require "models.llama3"
+
+return titan.recipe {
+  job          = { dump_folder = "outputs/llama3_405b" },
+  model        = llama3["405B"],
+  data         = { source = "random" },
+  training     = {
+    steps = 3000, seq_len = 8192, local_batch_size = 2, max_norm = 1.0, mixed_precision_param = "bfloat16",
+  },
+  optimizer    = { name = "AdamW", lr = 8e-5 },
+  lr_scheduler = { warmup_steps = 600, decay_type = "linear" },
+  parallelism  = { data_parallel_shard_degree = -1, tensor_parallel_degree = 1 },
+  activation_checkpoint = { mode = "full" },
+  device       = "cuda",
+}
