@@ -73,7 +73,7 @@ static tn_status clone_block(again *s, int64_t first)
         int32_t in[TN_MAX_OPERANDS], out;
         tn_named_attr attrs[16];
         tn_node_desc d;
-        if (!s->need[i]) continue;
+        if (!s->need[i] || !same_block(g->nodes[first].path, g->nodes[i].path)) continue;
         tn_rewrite_describe(&s->r, i, in, attrs, &d);
         for (int k = 0; k < d.n_in; k++) {
             int32_t c = s->clone[tn_node_in(g, &g->nodes[i], k)];
