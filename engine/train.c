@@ -1,0 +1,143 @@
+#include "engine/train.h"
+
+#include "engine/base/clock.h"
+#include "kernels/cpu/exact.h"
+#include "kernels/cpu/finite.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The value made by the only node of its op, NULL if the program has none. */
+static void *result(const tn_exec *e, tn_op_id op, int out)
+{
+    const tn_graph *g = tn_exec_program(e)->g;
+    for (int64_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op == op) return tn_exec_value(e, g->nodes[i].out0 + out);
+    return NULL;
+}
+
+int64_t tn_train_valid_tokens(const tn_exec *e)
+{
+    const int32_t *count = result(e, TN_OP_count_labels, 0);
+    return count ? *count : 0;
+}
+
+double tn_train_loss(const tn_exec *e)
+{
+    const tn_exact *sum = result(e, TN_OP_loss_sum, 0);
+    int64_t n = tn_train_valid_tokens(e);
+    return sum && n ? tn_exact_get(sum) / (double)n : 0.0;
+}
+
+float tn_train_grad_norm(const tn_exec *e)
+{
+    const float *norm = result(e, TN_OP_clip, 1);
+    return norm ? *norm : 0.0f;
+}
+
+tn_status tn_train_load(tn_exec *e, const tn_data *data, tn_data_split split, int64_t step)
+{
+    const tn_value *v;
+    tn_data_batch b = {.ids_bs = tn_exec_named(e, "tokens", &v), .labels_bs = tn_exec_named(e, "labels", NULL),
+                       .positions_bs = tn_exec_named(e, "positions", NULL), .documents_bs = tn_exec_named(e, "documents", NULL)};
+    return tn_data_rows(data, split, step, 0, v->dim[0].extent, &b);
+}
+
+/* ---------------------------------------------------------------------------------------------- not a number */
+
+typedef struct search {
+    int output; /* of the node that was found */
+} search;
+
+static bool first_bad(void *user, const tn_call *c)
+{
+    search *s = user;
+    for (int i = 0; i < c->n->n_out; i++) {
+        const tn_value *v = tn_call_out(c, i);
+        if (v->dtype != TN_F32 || (v->carried && c->order && c->order->depth_out != 1)) continue;
+        if (tn_finite_first(c->out[i], tn_value_elements(v)) < 0) continue;
+        s->output = i;
+        return true;
+    }
+    return false;
+}
+
+/* The parameters are those from before the step, so it can be run again and looked at entry by entry. */
+static tn_status not_finite(const tn_train_options *o, const tn_train_report *r, const tn_step *step)
+{
+    search s = {0};
+    const tn_graph *g = tn_exec_program(o->train)->g;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const tn_node *n = &g->nodes[i];
+        if (n->op == TN_OP_state && tn_finite_first(tn_exec_value(o->train, n->out0), tn_value_elements(&g->values[n->out0])) >= 0)
+            TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that is not finite",
+                    (long long)r->step, r->loss, (double)r->grad_norm, tn_node_attr_text(n, "name"));
+    }
+    int32_t node = tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s);
+    if (node < 0)
+        TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g is not finite, every tensor is; the sum of squares overflowed", (long long)r->step,
+                r->loss, (double)r->grad_norm);
+    TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g: the first bad tensor is output %d of %s at %s; the parameters are as they were before the step; a lower lr or max_norm may help",
+            (long long)r->step, r->loss, (double)r->grad_norm, s.output, tn_op_name((tn_op_id)g->nodes[node].op), g->nodes[node].path);
+}
+
+/* ---------------------------------------------------------------------------------------------- steps */
+
+static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_report *r)
+{
+    double begun = tn_clock_s();
+    tn_step s = {.step = step + 1, .lr_factor = tn_lr_factor(&o->lr, step)};
+    TN_TRY(tn_train_load(o->train, o->data, TN_DATA_TRAIN, step));
+    r->data_s = tn_clock_s() - begun;
+    tn_exec_run(o->train, TN_EXEC_BEFORE_UPDATE, &s);
+    r->step = step + 1;
+    r->lr_factor = s.lr_factor;
+    r->loss = tn_train_loss(o->train);
+    r->grad_norm = tn_train_grad_norm(o->train);
+    r->valid_tokens = tn_train_valid_tokens(o->train);
+    r->tokens += o->global_batch * o->seq;
+    if (!isfinite(r->loss) || !isfinite(r->grad_norm)) return not_finite(o, r, &s);
+    tn_exec_run(o->train, TN_EXEC_UPDATE, &s);
+    r->step_s = tn_clock_s() - begun;
+    return TN_OK;
+}
+
+tn_status tn_train_evaluate(tn_exec *e, const tn_data *data, tn_data_split split, int64_t steps, double *loss_out,
+                            int64_t *tokens_out)
+{
+    double sum = 0;
+    int64_t tokens = 0, all = tn_data_steps(data, split);
+    if (steps < 0 || steps > all) steps = all;
+    for (int64_t i = 0; i < steps; i++) {
+        TN_TRY(tn_train_load(e, data, split, i));
+        tn_exec_run(e, TN_EXEC_ALL, NULL);
+        int64_t n = tn_train_valid_tokens(e);
+        sum += tn_train_loss(e) * (double)n;
+        tokens += n;
+    }
+    *loss_out = tokens ? sum / (double)tokens : 0;
+    *tokens_out = tokens;
+    return TN_OK;
+}
+
+static tn_status validate(const tn_train_options *o, int64_t step)
+{
+    double loss, begun = tn_clock_s();
+    int64_t tokens;
+    TN_TRY(tn_train_evaluate(o->eval, o->validation, TN_DATA_VALIDATION, o->validate_steps, &loss, &tokens));
+    return o->on_validation ? o->on_validation(o->user, step, loss, tokens, tn_clock_s() - begun) : TN_OK;
+}
+
+tn_status tn_train_run(const tn_train_options *o)
+{
+    tn_train_report r = {0};
+    for (int64_t step = 0; step < o->steps; step++) {
+        TN_TRY(one_step(o, step, &r));
+        if (o->on_step) TN_TRY(o->on_step(o->user, &r));
+        bool last = step + 1 == o->steps;
+        bool due = o->eval && o->validate_every && (step == 0 || (step + 1) % o->validate_every == 0 || last);
+        if (due && !(o->stop && *o->stop)) TN_TRY(validate(o, step + 1));
+        if (o->stop && *o->stop && !last) return TN_STOPPED;
+    }
+    return TN_OK;
+}
