@@ -84,10 +84,19 @@ static bool same_shape(const tn_safetensors_tensor *a, const tn_safetensors_tens
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
+static void say_what(const tn_safetensors_tensor *t, char *out, size_t size)
+{
+    char shape[112];
+    snprintf(out, size, "%s %s", tn_safetensors_dtype_name(t->dtype),
+             tn_safetensors_shape_text(t->rank, t->shape, shape, sizeof shape));
+}
+
 void tn_diff_tensors(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b, tn_diff_tensor *out)
 {
     *out = (tn_diff_tensor){.kind = TN_DIFF_SAME, .n = a->n};
     snprintf(out->name, sizeof out->name, "%s", a->name);
+    say_what(a, out->a_is, sizeof out->a_is);
+    say_what(b, out->b_is, sizeof out->b_is);
     if (!same_shape(a, b)) {
         out->kind = TN_DIFF_SHAPE;
     } else if (a->dtype != b->dtype) {
@@ -145,8 +154,10 @@ static void compare_sides(side a, side b, const report *r)
         if (order == 0) {
             tn_diff_tensors(x, y, &d);
         } else {
-            d = (tn_diff_tensor){.kind = order < 0 ? TN_DIFF_ONLY_A : TN_DIFF_ONLY_B, .n = order < 0 ? x->n : y->n};
-            snprintf(d.name, sizeof d.name, "%s", order < 0 ? x->name : y->name);
+            const tn_safetensors_tensor *t = order < 0 ? x : y;
+            d = (tn_diff_tensor){.kind = order < 0 ? TN_DIFF_ONLY_A : TN_DIFF_ONLY_B, .n = t->n};
+            snprintf(d.name, sizeof d.name, "%s", t->name);
+            say_what(t, order < 0 ? d.a_is : d.b_is, sizeof d.a_is);
         }
         i += order <= 0;
         j += order >= 0;
@@ -225,8 +236,8 @@ const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const cha
 {
     switch (d->kind) {
     case TN_DIFF_SAME: snprintf(buffer, size, "%s: identical", d->name); break;
-    case TN_DIFF_SHAPE: snprintf(buffer, size, "%s: the shapes differ", d->name); break;
-    case TN_DIFF_DTYPE: snprintf(buffer, size, "%s: the dtypes differ", d->name); break;
+    case TN_DIFF_SHAPE:
+    case TN_DIFF_DTYPE: snprintf(buffer, size, "%s: %s and %s", d->name, d->a_is, d->b_is); break;
     case TN_DIFF_ONLY_A: snprintf(buffer, size, "%s: only in %s", d->name, a_where); break;
     case TN_DIFF_ONLY_B: snprintf(buffer, size, "%s: only in %s", d->name, b_where); break;
     case TN_DIFF_CONFIG: snprintf(buffer, size, "config.json: %s differs", d->name); break;

@@ -24,11 +24,11 @@ typedef enum tn_diff_kind {
 typedef struct tn_diff_tensor {
     tn_diff_kind kind;
     char name[TN_SAFETENSORS_MAX_NAME + 1];
-    int64_t n, n_differ; /* elements, and how many have other bits */
-    int64_t first;       /* index of the first of these */
-    double a, b;         /* its values (as double; integers beyond 2^53 rounded) */
-    double
-        max_abs; /* max abs difference over all elements; infinite where one side is NaN or Inf and the other not */
+    char a_is[128], b_is[128]; /* "F32 [256, 64]"; "" for the side that lacks it */
+    int64_t n, n_differ;       /* elements, and how many have other bits */
+    int64_t first;             /* index of the first of these */
+    double a, b;               /* its values (as double; integers beyond 2^53 rounded) */
+    double max_abs; /* max abs difference over all elements; infinite where only one side is NaN or Inf */
 } tn_diff_tensor;
 
 /* Two tensors of one name. */

@@ -44,14 +44,14 @@ static void diff_values(void)
     a.dtype = TN_SAFETENSORS_I32;
     tn_diff_tensors(&a, &b, &d);
     TN_CHECK(d.kind == TN_DIFF_DTYPE);
-    TN_CHECK_TEXT(tn_diff_text(&d, "A", "B", line, sizeof line), "t: the dtypes differ");
+    TN_CHECK_TEXT(tn_diff_text(&d, "A", "B", line, sizeof line), "t: I32 [1500] and F32 [1500]");
     b.dtype = TN_SAFETENSORS_I32;
     tn_diff_tensors(&a, &b, &d);
     TN_CHECK(d.kind == TN_DIFF_VALUES && d.n_differ == 4 && d.b == (double)INT32_MIN);
     b.shape[0] = b.n = N - 1;
     tn_diff_tensors(&a, &b, &d);
     TN_CHECK(d.kind == TN_DIFF_SHAPE);
-    TN_CHECK_TEXT(tn_diff_text(&d, "A", "B", line, sizeof line), "t: the shapes differ");
+    TN_CHECK_TEXT(tn_diff_text(&d, "A", "B", line, sizeof line), "t: I32 [1500] and I32 [1499]");
 }
 
 static void diff_integers(void)
@@ -110,6 +110,8 @@ static void diff_folders(void)
                      i, told[i].name);
     TN_CHECK_TEXT(tn_diff_text(&r.first, "A", "B", line, sizeof line), "config.json: a differs");
     TN_CHECK_TEXT(tn_diff_text(&told[6], "A", "B", line, sizeof line), "only_a: only in A");
+    TN_CHECK_TEXT(told[7].b_is, "F32 [2]");
+    TN_CHECK_TEXT(told[7].a_is, "");
     TN_CHECK_TEXT(tn_diff_text(&told[7], "A", "B", line, sizeof line), "only_b: only in B");
     TN_CHECK_OK(tn_diff_files(tn_scratch_path("left/model.safetensors"), tn_scratch_path("right/model.safetensors"),
                               NULL, NULL, &r));
