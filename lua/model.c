@@ -1,6 +1,6 @@
 #include "lua/model.h"
 
-#include "engine/base/json.h"
+#include "checkpoints/hf_config.h"
 #include "lua/state.h"
 
 #include <string.h>
@@ -8,21 +8,19 @@
 /* ---------------------------------------------------------------------------------------------- config.json into
  * Lua */
 
-static const char box_name[] = "titan.json";
+static const char box_name[] = "titan.config";
 
 static int free_box(lua_State *L)
 {
-    const tn_json **box = lua_touserdata(L, 1);
-    tn_json_free(*box);
-    *box = NULL;
+    tn_hf_config_free(lua_touserdata(L, 1));
     return 0;
 }
 
-/* A box that frees its tree even if pushing the tree raises for memory. */
-static const tn_json **new_box(lua_State *L)
+/* A box that frees what it holds even if pushing it raises for memory. */
+static tn_hf_config *new_box(lua_State *L)
 {
-    const tn_json **box = lua_newuserdatauv(L, sizeof *box, 0);
-    *box = NULL;
+    tn_hf_config *box = lua_newuserdatauv(L, sizeof *box, 0);
+    *box = (tn_hf_config){0};
     if (luaL_newmetatable(L, box_name)) {
         lua_pushcfunction(L, free_box);
         lua_setfield(L, -2, "__gc");
@@ -71,18 +69,33 @@ static void push_json(lua_State *L, const tn_json *j)
     }
 }
 
+/* { type, theta, section, params }: both generations of keys in one form (checkpoints/hf_config.h). */
+static void push_rope(lua_State *L, const tn_hf_config_rope *rope)
+{
+    lua_newtable(L);
+    lua_pushstring(L, rope->type);
+    lua_setfield(L, -2, "type");
+    lua_pushnumber(L, rope->theta);
+    lua_setfield(L, -2, "theta");
+    lua_pushstring(L, rope->section);
+    lua_setfield(L, -2, "section");
+    if (rope->params) push_json(L, rope->params);
+    else lua_newtable(L);
+    lua_setfield(L, -2, "params");
+}
+
 int tn_model_read_config(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1);
-    const tn_json **box = new_box(L);
-    tn_status st = tn_json_read(path, box);
-    if (!st && tn_json_kind_of(*box) != TN_JSON_OBJECT)
-        st = tn_error(TN_BAD_INPUT, "%s: no JSON object; a config.json is one", path);
+    const char *dir = luaL_checkstring(L, 1);
+    tn_hf_config *box = new_box(L);
+    tn_hf_config_rope rope;
+    tn_status st = tn_hf_config_read(dir, box);
+    if (!st) st = tn_hf_config_rope_find(box, 10000.0, &rope);
     if (st) return tn_host_raise(L, st);
-    push_json(L, *box);
-    tn_json_free(*box);
-    *box = NULL;
-    return 1;
+    push_json(L, box->root);
+    push_rope(L, &rope);
+    tn_hf_config_free(box);
+    return 2;
 }
 
 /* ---------------------------------------------------------------------------------------------- questions to the
@@ -149,5 +162,31 @@ tn_status tn_model_name(tn_recipe *r, tn_arena *arena, const char **family, cons
     TN_TRY(tn_host_call(tn_recipe_host(r), ask, &q));
     *family = q.out[0];
     *flavour = q.out[1];
+    return TN_OK;
+}
+
+typedef struct key_question {
+    tn_recipe *recipe;
+    const char *key;
+    int64_t out;
+} key_question;
+
+static int ask_int(lua_State *L)
+{
+    key_question *q = lua_touserdata(L, 1);
+    tn_host_require(L, "titan.family");
+    lua_getfield(L, -1, "value");
+    tn_recipe_push_model(L, q->recipe);
+    lua_pushstring(L, q->key);
+    lua_call(L, 2, 1);
+    q->out = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : 0;
+    return 0;
+}
+
+tn_status tn_model_int(tn_recipe *r, const char *key, int64_t *out)
+{
+    key_question q = {.recipe = r, .key = key};
+    TN_TRY(tn_host_call(tn_recipe_host(r), ask_int, &q));
+    *out = q.out;
     return TN_OK;
 }

@@ -24,7 +24,11 @@ tn_status tn_model_config_json(tn_recipe *r, tn_dtype dtype, tn_arena *arena, co
 tn_status tn_model_hf_dir(tn_recipe *r, tn_arena *arena, const char **out) TN_MUST_USE;
 tn_status tn_model_name(tn_recipe *r, tn_arena *arena, const char **family, const char **flavour) TN_MUST_USE;
 
-/* The Lua function trace.config(path): a config.json as a table (a lua_CFunction, for lua/trace.c). */
+/* A whole number of the finished config, "vocab_size"; 0 if the model has no such key. */
+tn_status tn_model_int(tn_recipe *r, const char *key, int64_t *out) TN_MUST_USE;
+
+/* The Lua function trace.config(dir) -> DIR/config.json as a table, its rotary parameters (a lua_CFunction for
+ * lua/trace.c). */
 int tn_model_read_config(lua_State *L);
 
 TN_C_END

@@ -9,7 +9,7 @@ return titan.recipe {
     dim = 128, n_layers = 4, n_heads = 4, n_kv_heads = 2, ffn_dim = 384, vocab_size = 256,
     rope = { theta = 10000.0, scaling = false },
   },
-  data = { source = "text", path = "build/glosses.txt", tokenizer = "bytes", validation = 0.02, packing = false },
+  data = { source = "text", path = "build/glosses.txt", tokenizer = "bytes", validation = 0.02 },
   training = { steps = 1500, seq_len = 128, local_batch_size = 16, max_norm = 1.0 },
   optimizer = { name = "AdamW", lr = 4e-3 },
   lr_scheduler = { warmup_steps = 30, decay_type = "linear", min_lr_factor = 0.05 },

@@ -72,11 +72,11 @@ function check(path, sample, value)
   if type(sample) == "boolean" and sample == false and is_plain(value) then return value end
   if math.type(sample) == "integer" then
     local whole = type(value) == "number" and math.tointeger(value)
-    if not whole then return wrong("a whole number") end
+    if not whole or whole < 0 then return wrong("a whole number from 0 on") end
     return whole
   end
   if type(sample) == "number" then
-    if type(value) ~= "number" or value ~= value then return wrong("a number") end
+    if type(value) ~= "number" or not (value >= 0) then return wrong("a number from 0 on") end
     return value + 0.0
   end
   if type(value) ~= type(sample) then return wrong("a " .. type(sample)) end
@@ -163,6 +163,7 @@ function M.name(d) return families[descriptions[d].family].name, descriptions[d]
 M.Description = { kind = "description" }
 
 function M.is(v) return kind_of(v) == "description" end
+function M.value(d, key) return M.has(d, key) and M.config(d)[key] or nil end
 function M.has(d, key) return families[descriptions[d].family].samples[key] ~= nil end
 function M.family_of(d) return descriptions[d].family end
 function M.hf_dir(d) return descriptions[d].hf_dir end

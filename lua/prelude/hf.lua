@@ -111,50 +111,37 @@ function M.titan_name(d, name)
 end
 
 -------------------------------------------------------------------------------------- rotary embedding in config.json
--- transformers 5 writes rope_parameters { rope_type, rope_theta, .. }, transformers 4 rope_theta and rope_scaling.
 local llama3_keys = {
-  factor = "factor", low = "low_freq_factor", high = "high_freq_factor", original =
-  "original_max_position_embeddings",
+  factor = "factor", low = "low_freq_factor", high = "high_freq_factor", original = "original_max_position_embeddings",
 }
 
-local function read_rope(json, where)
-  local new, old = json.rope_parameters, json.rope_scaling
-  local field = new and "rope_parameters" or "rope_scaling"
-  local r = new or old or {}
-  if type(r) ~= "table" then return fail("%s: %s is a %s; an object is needed", where, field, type(r)) end
-  local theta = r.rope_theta or json.rope_theta or 10000.0
-  if r.rope_theta and json.rope_theta and r.rope_theta ~= json.rope_theta then
-    return fail("%s: rope_theta = %s and %s.rope_theta = %s differ; keep one",
-      where, json.rope_theta, field, r.rope_theta)
-  end
-  if type(theta) ~= "number" or not (theta > 0) then
-    return fail("%s: rope_theta = %s; a number above 0 is needed", where, tostring(theta))
-  end
+-- rope: { type, theta, section, params } of either generation.
+local function read_rope(json, where, rope)
+  local r, field = rope.params, rope.section
   local partial = r.partial_rotary_factor or json.partial_rotary_factor
   if partial and partial ~= 1 then
-    return fail("%s: partial_rotary_factor = %s; titan rotates whole heads (1)", where, tostring(partial))
+    return fail("%s: partial_rotary_factor: %s; titan rotates whole heads (1)", where, tostring(partial))
   end
-  local kind = r.rope_type or r.type or "default"
-  if kind == "default" then return { theta = theta, scaling = false } end
-  if kind ~= "llama3" then
-    return fail("%s: %s.rope_type = '%s'; titan knows default and llama3", where, field, tostring(kind))
+  if rope.type == "default" then return { theta = rope.theta, scaling = false } end
+  if rope.type ~= "llama3" then
+    return fail("%s: %s.rope_type: '%s'; titan knows default and llama3", where, field, rope.type)
   end
   local scaling = { kind = "llama3" }
   for ours, theirs in pairs(llama3_keys) do
     local v = r[theirs]
     if type(v) ~= "number" or not (v > 0) then
-      return fail("%s: %s.%s = %s; rope_type llama3 needs a number above 0", where, field, theirs, tostring(v))
+      return fail("%s: %s.%s: %s; rope_type llama3 needs a number above 0", where, field, theirs, tostring(v))
     end
     scaling[ours] = v
   end
   if scaling.high <= scaling.low then
-    return fail("%s: %s.high_freq_factor = %s is not above low_freq_factor = %s",
+    return fail("%s: %s.high_freq_factor: %s is not above low_freq_factor = %s",
       where, field, tostring(scaling.high), tostring(scaling.low))
   end
-  return { theta = theta, scaling = scaling }
+  return { theta = rope.theta, scaling = scaling }
 end
 
--- Both generations, so that either transformers reads it.
+-- Keys of transformers 5 (rope_parameters) and 4 (rope_theta, rope_scaling), so that either reads it.
 local function write_rope(rope)
   local scaling = { { "rope_type", rope.scaling and "llama3" or "default" } }
   if rope.scaling then
@@ -187,16 +174,16 @@ local function find_family(json, where)
     known[#known + 1] = map.architecture
   end
   if listed then
-    return fail("%s: architectures = [%s]; titan reads %s", where, shown(listed), table.concat(known, ", "))
+    return fail("%s: architectures: %s; titan reads %s", where, shown(listed), table.concat(known, ", "))
   end
-  return fail("%s: no architectures, and model_type = %s; titan reads %s",
+  return fail("%s: architectures: missing, and model_type is %s; titan reads %s",
     where, shown(json.model_type), table.concat(known, ", "))
 end
 
 local function check_fixed(json, fixed, where)
   for name, value in pairs(fixed or {}) do
     if json[name] ~= nil and json[name] ~= value then
-      return fail("%s: %s = %s; titan's model has %s", where, name, shown(json[name]), shown(value))
+      return fail("%s: %s: %s; titan's model has %s", where, name, shown(json[name]), shown(value))
     end
   end
   for _, name in ipairs { "quantization_config", "compression_config" } do
@@ -207,31 +194,32 @@ local function check_fixed(json, fixed, where)
 end
 
 -- The value of model key `key`; nil leaves it to the family's derived default.
-local function read_key(json, entry, where, derived)
-  if type(entry) == "table" and entry.read then return entry.read(json, where) end
+local function read_key(json, rope, entry, where, derived)
+  if type(entry) == "table" and entry.read then return entry.read(json, where, rope) end
   local name, default = entry, nil
   if type(entry) == "table" then name, default = entry[1], entry.default end
   local v = json[name]
   if v == nil and type(default) == "string" then v = json[default] end
   if v == nil and default ~= nil and type(default) ~= "string" then v = default end
-  if v == nil and not derived then return fail("%s: no %s; the model needs it", where, name) end
+  if v == nil and not derived then return fail("%s: %s: missing; the model needs it", where, name) end
+  if type(v) == "number" and v <= 0 then return fail("%s: %s: %s; a number above 0 is needed", where, name, v) end
   return v
 end
 
 -- The description of a Hugging Face folder; `given` overrides it.
 function M.model(dir, given)
   local where = dir .. "/config.json"
-  local json = trace.config(where)
+  local json, rope = trace.config(dir)
   local f, map = find_family(json, where)
   local data = family.data(f)
   check_fixed(json, map.fixed, where)
   local values = {}
   for key, entry in pairs(map.config) do
-    values[key] = read_key(json, entry, where, type(data.defaults[key]) == "function")
+    values[key] = read_key(json, rope, entry, where, type(data.defaults[key]) == "function")
     local d, why = family.from_hf(f, { [key] = values[key] }, dir)
     if not d then
       local name = type(entry) == "string" and entry or entry[1] or key
-      return fail("%s: %s (%s)", where, name, why)
+      return fail("%s: %s: %s", where, name, why:match "^model%.[^:]*: (.*)$" or why)
     end
   end
   local d = assert(family.from_hf(f, values, dir))

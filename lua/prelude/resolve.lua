@@ -114,7 +114,7 @@ end
 
 -- Is `v` something that this build cannot do yet? Adds the problem.
 local function refuse_later(state, at, spec, v)
-  local section = schema.section[spec.section]
+  local section = spec.section
   local later = spec.later or section.later
   if not later or same(v, spec.default) or (spec.allow and contains(spec.allow, v)) then return false end
   if type(later) == "table" then

@@ -107,15 +107,15 @@ static void test_wrong(void)
         const char *model, *override, *said;
     } cases[] = {
         {"llama3.debug { n_layer = 3 }", NULL, "r.lua:2: model.n_layer: unknown key; did you mean n_layers?"},
-        {"llama3.debug { n_layers = 2.5 }", NULL, "r.lua:2: model.n_layers: a whole number is needed, not 2.5"},
-        {"llama3.debug { n_layers = '2' }", NULL, "model.n_layers: a whole number is needed, not \"2\""},
+        {"llama3.debug { n_layers = 2.5 }", NULL, "r.lua:2: model.n_layers: a whole number from 0 on is needed, not 2.5"},
+        {"llama3.debug { n_layers = '2' }", NULL, "model.n_layers: a whole number from 0 on is needed, not \"2\""},
         {"llama3.debug { tied = 1 }", NULL, "model.tied: a boolean is needed, not 1"},
-        {"llama3.debug { norm_eps = 'x' }", NULL, "model.norm_eps: a number is needed"},
+        {"llama3.debug { norm_eps = 'x' }", NULL, "model.norm_eps: a number from 0 on is needed"},
         {"llama3.debug { rope = 3 }", NULL, "model.rope: a table (or false) is needed, not 3"},
         {"llama3.debug { rope = { thet = 3 } }", NULL, "model.rope.thet: unknown key; "},
         {"llama3.debug { rope = { scaling = { lo = 3 } } }", NULL, "model.rope.scaling.lo: unknown key; "},
         {"llama3.debug { rope = { scaling = { original = 3.5 } } }", NULL,
-         "model.rope.scaling.original: a whole number is needed"},
+         "model.rope.scaling.original: a whole number from 0 on is needed"},
         {"llama3.debug { attention = 3 }", NULL, "model.attention: a module class, as nn.module makes it is needed"},
         {"llama3['7B']", NULL, "llama3 has no flavour '7B'"},
         {"llama3.debug { n_layers = 0 }", NULL, "nn.list needs a number of modules from 1 on, not 0"},
@@ -127,7 +127,7 @@ static void test_wrong(void)
         {"llama3 { dim = 64 }", NULL, "model.n_layers: no value; the flavour or the recipe must give one"},
         {"llama3.debug(3)", NULL, "model: a table of keys is needed, not 3"},
         {"llama3.debug", "model.n_layer=4", "command line: model.n_layer: unknown key; did you mean n_layers?"},
-        {"llama3.debug", "model.n_layers=four", "command line: model.n_layers: a whole number is needed, not \"four\""},
+        {"llama3.debug", "model.n_layers=four", "command line: model.n_layers: a whole number from 0 on is needed, not \"four\""},
         {"llama3.debug", "model.rope.scaling.factr=4", "command line: model.rope.scaling.factr: unknown key; "},
         {"llama3.debug", "model.dim=17", "layers.0."},
     };
@@ -142,7 +142,7 @@ static void test_wrong(void)
         {"nn.family { name = 'x' }", "nn.family x: model is no module class"},
         {"nn.family { name = 'x', base = 3 }", "nn.family: base is no family"},
         {"nn.family { name = 'x', base = llama3, flavours = { a = { n_layers = 'x' } } }",
-         "x.a.n_layers: a whole number is needed"},
+         "x.a.n_layers: a whole number from 0 on is needed"},
         {"llama3.x = 3", "family llama3 is fixed"},
         {"local d = llama3.debug; d.n_layers = 3", "a model's description is fixed"},
         {"local F = nn.family { name = 'x', model = llama3.Block, flavours = { a = { dim = 3 } } }; return "
@@ -210,6 +210,10 @@ static void test_names(void)
         TN_CHECK_TEXT(got, "");
     if (TN_CHECK_OK(tn_model_name(r, &a, &family, &got))) TN_CHECK_TEXT(family, "llama3");
     TN_CHECK_TEXT(got, "8B");
+    int64_t n = 0;
+    if (TN_CHECK_OK(tn_model_int(r, "vocab_size", &n))) TN_CHECK(n == 128256);
+    if (TN_CHECK_OK(tn_model_int(r, "head_dim", &n))) TN_CHECK(n == 128);
+    if (TN_CHECK_OK(tn_model_int(r, "nothing", &n))) TN_CHECK(n == 0);
     if (TN_CHECK_OK(tn_model_hf_dir(r, &a, &got))) TN_CHECK_TEXT(got, "");
     tn_recipe_close(r);
     if (!TN_CHECK_OK(open_with(RECIPE("llama3['1B']"), 0, NULL, &r))) return;
@@ -344,54 +348,54 @@ static void test_hf_wrong(void)
         const char *head, *tail, *said;
     } cases[] = {
         {"{\"architectures\": [\"MistralForCausalLM\"]", "}",
-         "config.json: architectures = [\"MistralForCausalLM\"]; titan reads LlamaForCausalLM"},
+         "config.json: architectures: \"MistralForCausalLM\"; titan reads LlamaForCausalLM"},
         {"{\"model_type\": \"qwen3\"", "}",
-         "config.json: no architectures, and model_type = \"qwen3\"; titan reads LlamaForCausalLM"},
-        {"{", "}", "no architectures, and model_type = nil"},
-        {"{\"architectures\": [\"LlamaForCausalLM\"]", "}", "config.json: no hidden_size; the model needs it"},
-        {"[1]", "", "config.json: no JSON object"},
+         "config.json: architectures: missing, and model_type is \"qwen3\"; titan reads LlamaForCausalLM"},
+        {"{", "}", "architectures: missing, and model_type is nil"},
+        {"{\"architectures\": [\"LlamaForCausalLM\"]", "}", "missing; the model needs it"},
+        {"[1]", "", "config.json: holds"},
         {"{\"a\": 1,", "}", "config.json: line 1"},
         {"", "", "config.json"},
         {good, "\"attention_bias\": true}", "duplicate"},
         {good, "\"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 2}}",
-         "config.json: rope_parameters.rope_type = 'yarn'; titan knows default and llama3"},
-        {good, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "rope_scaling.rope_type = 'linear'"},
+         "config.json: rope_parameters.rope_type: 'yarn'; titan knows default and llama3"},
+        {good, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", "rope_scaling.rope_type: 'linear'"},
         {good, "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2}}", "rope_scaling."},
         {good,
          "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": -2, \"low_freq_factor\": 1, "
          "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8}}",
-         "rope_scaling.factor = -2; rope_type llama3 needs a number above 0"},
+         "rope_scaling.factor: -2; rope_type llama3 needs a number above 0"},
         {good,
          "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 2, \"low_freq_factor\": 4, "
          "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8}}",
-         "high_freq_factor = 4 is not above low_freq_factor = 4"},
-        {good, "\"rope_scaling\": 3}", "rope_scaling is a number; an object is needed"},
+         "high_freq_factor: 4 is not above low_freq_factor = 4"},
+        {good, "\"rope_scaling\": 3}", "config.json: rope_scaling: is a whole number; it must be an object"},
         {good, "\"rope_theta\": 1, \"rope_parameters\": {\"rope_theta\": 2}}",
-         "rope_theta = 1 and rope_parameters.rope_theta = 2 differ"},
-        {good, "\"rope_theta\": \"big\"}", "rope_theta = big; a number above 0 is needed"},
-        {good, "\"partial_rotary_factor\": 0.5}", "partial_rotary_factor = 0.5"},
-        {good, "\"pretraining_tp\": 2}", "config.json: pretraining_tp = 2; titan's model has 1"},
+         "config.json: rope_theta: 1, but rope_parameters.rope_theta says 2"},
+        {good, "\"rope_theta\": \"big\"}", "config.json: rope_theta: is a string; it must be a number"},
+        {good, "\"partial_rotary_factor\": 0.5}", "config.json: partial_rotary_factor: 0.5"},
+        {good, "\"pretraining_tp\": 2}", "config.json: pretraining_tp: 2; titan's model has 1"},
         {good, "\"quantization_config\": {\"bits\": 4}}", "quantization_config: quantised weights cannot be read"},
     };
     static const struct {
         const char *from, *to, *said;
     } changes[] = {
         {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"",
-         "config.json: hidden_act = \"gelu\"; titan's model has \"silu\""},
+         "config.json: hidden_act: \"gelu\"; titan's model has \"silu\""},
         {"\"attention_bias\": false", "\"attention_bias\": true",
-         "config.json: attention_bias = true; titan's model has false"},
-        {"\"mlp_bias\": false", "\"mlp_bias\": true", "config.json: mlp_bias = true"},
-        {"\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1", "config.json: attention_dropout = 0.1"},
+         "config.json: attention_bias: true; titan's model has false"},
+        {"\"mlp_bias\": false", "\"mlp_bias\": true", "config.json: mlp_bias: true"},
+        {"\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1", "config.json: attention_dropout: 0.1"},
         {"\"hidden_size\": 96", "\"hidden_size\": \"96\"",
-         "config.json: hidden_size (model.dim: a whole number is needed, not \"96\")"},
-        {"\"hidden_size\": 96", "\"hidden_size\": -1", "a dim is a whole number from 1 on"},
+         "config.json: hidden_size: a whole number from 0 on is needed, not \"96\""},
+        {"\"hidden_size\": 96", "\"hidden_size\": -1", "config.json: hidden_size: -1; a number above 0 is needed"},
         {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2.5",
-         "config.json: num_hidden_layers (model.n_layers: a whole number is needed"},
+         "config.json: num_hidden_layers: a whole number from 0 on is needed"},
         {"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 4", "6 query heads cannot share 4"},
         {"\"tie_word_embeddings\": false", "\"tie_word_embeddings\": \"no\"",
-         "config.json: tie_word_embeddings (model.tied: a boolean is needed"},
+         "config.json: tie_word_embeddings: a boolean is needed"},
         {"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"small\"",
-         "config.json: rms_norm_eps (model.norm_eps: a number is needed"},
+         "config.json: rms_norm_eps: a number from 0 on is needed"},
     };
     for (int i = 0; i < TN_COUNT(cases) + TN_COUNT(changes); i++) {
         char text[2048];

@@ -1,6 +1,8 @@
 /* From a recipe's model to the typed graph: parameters, names, units, types, scopes, initialisers. */
 #include "tests/traced.h"
 
+#include <glob.h>
+
 static bool is_param(const tn_node *n)
 {
     return n->op == TN_OP_state && !strcmp(tn_node_attr_text(n, "kind"), "param");
@@ -248,6 +250,22 @@ static void test_others(void)
     }
 }
 
+/* Every recipe that is shipped, and those of the benchmark. */
+static void test_recipes(void)
+{
+    static const char *const patterns[] = {"recipes/*.lua", "tests/bench/*.lua"};
+    for (int i = 0; i < TN_COUNT(patterns); i++) {
+        glob_t g = {0};
+        TN_CHECK(glob(patterns[i], 0, NULL, &g) == 0 && g.gl_pathc >= 2);
+        for (size_t k = 0; k < g.gl_pathc; k++) {
+            fixture f = {0};
+            TN_CHECK_OK(trace_file(g.gl_pathv[k], true, &f));
+            fini(&f);
+        }
+        globfree(&g);
+    }
+}
+
 static void test_limits(void)
 {
     fixture f = {0};
@@ -275,6 +293,7 @@ int main(void)
     test_boundaries();
     test_init();
     test_others();
+    test_recipes();
     test_limits();
     return tn_test_done("trace");
 }
