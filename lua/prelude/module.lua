@@ -101,20 +101,24 @@ local places = {} -- module -> { path, args, table of its boundary }; of the mod
 
 local function join_path(path, name) return path == "" and name or path .. "." .. name end
 
--- Named children and parameters in the order in which they were made.
+local function older(a, b)
+  if a.value.serial ~= b.value.serial then return a.value.serial < b.value.serial end
+  return a.name < b.name
+end
+
+-- Named children and parameters in the order in which they were made; and a text that equal sets of names share.
 local function members(self)
-  local out = {}
+  local out, n, names = {}, 0, ""
   for name, v in next, self do
     local kind = kind_of(v)
     if kind == "module" or kind == "list" or kind == "parameter" then
-      out[#out + 1] = { name = tostring(name), value = v, kind = kind }
+      n = n + 1
+      out[n] = { name = tostring(name), value = v, kind = kind }
+      names = names .. " " .. kind .. " " .. name
     end
   end
-  table.sort(out, function(a, b)
-    if a.value.serial ~= b.value.serial then return a.value.serial < b.value.serial end
-    return a.name < b.name
-  end)
-  return out
+  if n > 1 then table.sort(out, older) end
+  return out, names
 end
 
 local function is_list_of_layouts(t) return type(t) == "table" and (t[1] ~= nil or next(t) == nil) end
@@ -230,15 +234,11 @@ end
 
 -- What the tables say of a module: { own = its boundary, below = tables of its children, args }. They depend on the
 -- class, on what its parent says and on the names that it holds, so that a hundred equal layers are read once.
-local function read_tables(self, path, tables, model, all)
-  local class = getmetatable(self).class
-  local key = { class.name }
-  for _, m in ipairs(all) do key[#key + 1] = m.kind:sub(1, 1) .. m.name end
-  key = table.concat(key, " ")
-  local memo = model.read[class] or {}
-  model.read[class] = memo
-  memo[tables] = memo[tables] or {}
-  if memo[tables][key] then return memo[tables][key] end
+local function read_tables(self, class, path, tables, model, all, names)
+  local of_class = model.read[class] or {}
+  local memo = of_class[tables] or {}
+  model.read[class], of_class[tables] = of_class, memo
+  if memo[names] then return memo[names] end
 
   local out, children, parameters = { own = {}, below = {}, args = argument_places(class) }, {}, {}
   for _, m in ipairs(all) do
@@ -248,7 +248,7 @@ local function read_tables(self, path, tables, model, all)
   for _, t in ipairs(tables) do split_table(path, t, children, out.own, out.below) end
   check_state(path, out.own, parameters)
   check_boundary(path, out.own, out.args)
-  memo[tables][key] = out
+  memo[names] = out
   return out
 end
 
@@ -268,8 +268,9 @@ local function place(self, path, tables, model, index, inits)
     return fail("%s: the same module stands at %s; a module has one place (share a weight with tied_to)",
       path, places[self].path)
   end
-  local class, all = getmetatable(self).class, members(self)
-  local read = read_tables(self, path, tables, model, all)
+  local class = getmetatable(self).class
+  local all, names = members(self)
+  local read = read_tables(self, class, path, tables, model, all, names)
   local own = read.own
   places[self] = {
     path = path, args = read.args, local_map = own.local_map,
