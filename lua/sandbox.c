@@ -27,6 +27,9 @@ static const char *const absent[][2] = {
     {"_G", "globals cannot be changed; use a local table"},
     {"setfenv", "Lua 5.4 has none"},
     {"getfenv", "Lua 5.4 has none"},
+    {"Replicate", "titan writes nn.R"},
+    {"Shard", "titan writes nn.S(d)"},
+    {"Partial", "titan writes nn.P"},
 };
 
 /* The nearest key of the table at index t. */

@@ -96,6 +96,8 @@ static void test_tables(void)
         {"t.w1 = { state = { weight = nn.Shard(0) } }", "r.lua:4: nn.Shard: titan writes nn.S(d)"},
         {"t.w1 = { state = { weight = nn.Replicate } }", "r.lua:4: nn.Replicate: titan writes nn.R"},
         {"t.w1 = { state = { weight = nn.Partial } }", "r.lua:4: nn.Partial: titan writes nn.P"},
+        {"t.w1 = { state = { weight = Replicate } }", "r.lua:4: 'Replicate' is not available in a recipe; titan writes nn.R"},
+        {"t.w1 = { state = { weight = Shard(0) } }", "r.lua:4: 'Shard' is not available in a recipe; titan writes nn.S(d)"},
         {"t = nn.join(t, { in_src = {} })", "r.lua:4: nn.join: two of the tables give 'in_src'"},
         {"t.in_src = { x = ACT(S('a')) }", "r.lua:4: S needs the number of a dim"},
         {"t.in_src = { x = ACT(R(0)) }", "r.lua:4: R takes no argument; S(d) does"},
