@@ -133,78 +133,87 @@ TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
 
 #else
 
-typedef struct { float f[16]; } tn_v;
-typedef struct { int32_t m[16]; } tn_vmask;
+/* The compiler's own vectors: it splits them into what the target has. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+typedef float tn_v __attribute__((vector_size(64), aligned(4)));
+typedef int32_t tn_vmask __attribute__((vector_size(64), aligned(4))); /* all bits of a lane, or none */
+typedef double tn_vd __attribute__((vector_size(128), aligned(8)));
+typedef int64_t tn_vl __attribute__((vector_size(128), aligned(8)));
 
-/* One rounding without the instruction: the product of two floats is exact in double; the sum is rounded to odd there
- * (Boldo and Melquiond 2008), so that rounding it to float again is the rounding of the exact value. */
-TN_VI float tn_fma1(float a, float b, float c)
-{
-#if defined __FP_FAST_FMAF
-    return __builtin_fmaf(a, b, c);
-#else
-    double p = (double)a * (double)b, d = (double)c, s = p + d, t = s - p;
-    double err = (p - (s - t)) + (d - t);
-    uint64_t u;
-    if (err != 0 && s - s == 0) {
-        memcpy(&u, &s, 8);
-        if (!(u & 1)) {
-            /* s is even and inexact: step towards the exact value, which is odd */
-            u += ((err > 0) == (s > 0)) ? 1u : (uint64_t)-1;
-            memcpy(&s, &u, 8);
-        }
-    }
-    return (float)s;
-#endif
-}
-#define TN_VFOR for (int i = 0; i < 16; i++)
-#define TN_V2(name, expr) TN_VI tn_v name(tn_v a, tn_v b) { tn_v r; TN_VFOR { float x = a.f[i], y = b.f[i]; r.f[i] = (expr); } return r; }
 TN_VI tn_v tn_v_load(const float *p) { tn_v r; memcpy(&r, p, 64); return r; }
 TN_VI void tn_v_store(float *p, tn_v x) { memcpy(p, &x, 64); }
-TN_VI tn_v tn_v_set(float x) { tn_v r; TN_VFOR r.f[i] = x; return r; }
-TN_VI tn_v tn_v_zero(void) { return tn_v_set(0); }
-TN_V2(tn_v_add, x + y)
-TN_V2(tn_v_sub, x - y)
-TN_V2(tn_v_mul, x *y)
-TN_V2(tn_v_div, x / y)
-TN_V2(tn_v_max, x > y ? x : y)
-TN_V2(tn_v_min, x < y ? x : y)
-TN_VI tn_v tn_v_sqrt(tn_v a) { tn_v r; TN_VFOR r.f[i] = sqrtf(a.f[i]); return r; }
-TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c) { tn_v r; TN_VFOR r.f[i] = tn_fma1(a.f[i], b.f[i], c.f[i]); return r; }
-/* |a| < 2^22 */
+TN_VI tn_v tn_v_set(float x) { return (tn_v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+TN_VI tn_v tn_v_zero(void) { return (tn_v){0}; }
+TN_VI tn_v tn_v_add(tn_v a, tn_v b) { return a + b; }
+TN_VI tn_v tn_v_sub(tn_v a, tn_v b) { return a - b; }
+TN_VI tn_v tn_v_mul(tn_v a, tn_v b) { return a * b; }
+TN_VI tn_v tn_v_div(tn_v a, tn_v b) { return a / b; }
+TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no) { return (tn_v)((m & (tn_vmask)yes) | (~m & (tn_vmask)no)); }
+TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b) { return (tn_vmask)(a > b); }
+TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b) { return (tn_vmask)(a == b); }
+TN_VI tn_v tn_v_max(tn_v a, tn_v b) { return tn_v_select(tn_v_gt(a, b), a, b); }
+TN_VI tn_v tn_v_min(tn_v a, tn_v b) { return tn_v_select(tn_v_gt(b, a), a, b); }
+TN_VI tn_v tn_v_sqrt(tn_v a)
+{
+    for (int i = 0; i < 16; i++) a[i] = sqrtf(a[i]);
+    return a;
+}
+#if defined __FP_FAST_FMAF
+TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
+{
+    for (int i = 0; i < 16; i++) a[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return a;
+}
+#else
+/* One rounding without the instruction: the product of two floats is exact in double; the sum is rounded to odd there
+ * (Boldo and Melquiond 2008), so that rounding it to float again is the rounding of the exact value. Not inlined: it stands in
+ * every inner loop. */
+static __attribute__((noinline, unused)) tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
+{
+    tn_vd p = __builtin_convertvector(a, tn_vd) * __builtin_convertvector(b, tn_vd), d = __builtin_convertvector(c, tn_vd);
+    tn_vd s = p + d, t = s - p, zero = {0}, err = (p - (s - t)) + (d - t);
+    tn_vl even = (((tn_vl)s & 1) == 0), inexact = (tn_vl)(err != zero) & (tn_vl)(s - s == zero);
+    tn_vl up = (tn_vl)((tn_vl)(err > zero) == (tn_vl)(s > zero)); /* -1: away from zero */
+    tn_vl step = (up & 1) | (~up & -1);
+    s = (tn_vd)((tn_vl)s + (step & even & inexact));
+    return __builtin_convertvector(s, tn_v);
+}
+#endif
+/* |a| < 2^22. Adding and taking away 1.5 * 2^23 rounds to an integer; without -ffast-math nothing may fold it. */
 TN_VI tn_v tn_v_round(tn_v a)
 {
-    tn_v r;
-    TN_VFOR { volatile float t = a.f[i] + 12582912.0f; r.f[i] = t - 12582912.0f; }
+    tn_v magic = tn_v_set(12582912.0f);
+    return (a + magic) - magic;
+}
+TN_VI tn_vmask tn_v_mask(int64_t n)
+{
+    int32_t k = n >= 16 ? 16 : n <= 0 ? 0 : (int32_t)n;
+    tn_vmask i = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (tn_vmask)(i < k);
+}
+TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m)
+{
+    tn_v r = {0};
+    for (int i = 0; i < 16; i++)
+        if (m[i]) r[i] = p[i];
     return r;
 }
-TN_VI tn_vmask tn_v_mask(int64_t n) { tn_vmask m; TN_VFOR m.m[i] = i < n; return m; }
-TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m) { tn_v r; TN_VFOR r.f[i] = m.m[i] ? p[i] : 0.0f; return r; }
-TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x) { TN_VFOR if (m.m[i]) p[i] = x.f[i]; }
-TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no) { tn_v r; TN_VFOR r.f[i] = m.m[i] ? yes.f[i] : no.f[i]; return r; }
-TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b) { tn_vmask m; TN_VFOR m.m[i] = a.f[i] > b.f[i]; return m; }
-TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b) { tn_vmask m; TN_VFOR m.m[i] = a.f[i] == b.f[i]; return m; }
+TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x)
+{
+    for (int i = 0; i < 16; i++)
+        if (m[i]) p[i] = x[i];
+}
 TN_VI tn_v tn_v_pow2(tn_v n)
 {
-    tn_v r;
-    TN_VFOR { uint32_t u = ((uint32_t)(int32_t)n.f[i] + 127u) << 23; memcpy(&r.f[i], &u, 4); }
-    return r;
+    tn_vmask i = __builtin_convertvector(tn_v_select(tn_v_eq(n, n), n, tn_v_zero()), tn_vmask); /* NaN has no integer */
+    return (tn_v)((i + 127) << 23);
 }
 TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
 {
-    tn_v r;
-    TN_VFOR
-    {
-        int32_t u, k;
-        memcpy(&u, &x.f[i], 4);
-        k = (u - 0x3f3504f3) >> 23;
-        e->f[i] = (float)k;
-        u -= k * (1 << 23);
-        memcpy(&r.f[i], &u, 4);
-    }
-    return r;
+    tn_vmask k = ((tn_vmask)x - 0x3f3504f3) >> 23;
+    *e = __builtin_convertvector(k, tn_v);
+    return (tn_v)((tn_vmask)x - (k << 23));
 }
-#undef TN_V2
 #endif
 
 /* exp(x), about 1 ulp for x in [-87.3, 88.3]; below: 0 exactly at and under -103, clamped at the ends otherwise; exp(0) = 1.
