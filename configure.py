@@ -27,7 +27,7 @@ FLOORS = [
     ("lua", ["lua"]),
     ("engine", ["engine"]),
     ("checkpoints", ["checkpoints"]),
-    ("kernels", ["kernels/cpu"]),
+    ("kernels", ["kernels", "kernels/cpu"]),
     ("graph", ["graph", "graph/ops"]),
     ("base", ["engine/base"]),
 ]
@@ -36,11 +36,11 @@ SEES = {"lua": ["engine"], "engine": ["checkpoints", "kernels"], "checkpoints": 
 MAIN = "lua/titan.c"  # the only file with main(); not part of a floor's archive
 FLAGS = {"lua": "$lua_cflags", "kernels": "$isa_defs"}  # only the floor of a library's door sees its headers
 ISAS = {
-    "portable": "-DTN_ISA_portable",
+    "portable": "-DTN_ISA_portable -Wno-psabi",
     "avx2": "-DTN_ISA_avx2 -mavx2 -mfma",
     "avx512": "-DTN_ISA_avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma",
 }
-TSAN_TESTS = ["test_pool", "test_executor"]  # what runs on several threads
+TSAN_TESTS = ["test_pool", "test_executor"]  # what runs on several threads, where it exists
 WATCHED = ["tests", "tests/unit", "tests/fuzz", "tests/bench"]
 
 
@@ -143,7 +143,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) { return size > 99 
 EMPTY = "int main(void) { return 0; }\n"
 
 
-def probes(cc, clang):
+def probes(args):
+    cc, clang = shlex.split(args.cc), shlex.split(args.clang)
     lua = [(["-I/usr/include/lua5.4"], ["-llua5.4"]), (["-I/usr/include/lua5.4"], ["-llua54"]), ([], ["-llua5.4"]),
            ([], ["-llua"])]
     hdf5 = [(["-I/usr/include/hdf5/serial"], ["-L/usr/lib/%s/hdf5/serial" % os.uname().machine + "-linux-gnu", "-lhdf5"]),
@@ -163,7 +164,7 @@ def probes(cc, clang):
         Probe("ninja", "build", "ninja-build", lambda: tool("ninja")),
         Probe("AVX2 kernels", "", "", lambda: found(links(cc, AVX2, ["-mavx2", "-mfma"])), "x86-64 only"),
         Probe("AVX-512 kernels", "", "", lambda: found(links(cc, AVX512, ISAS["avx512"].split())), "x86-64 only"),
-        Probe("WordNet glosses", "demo", "wordnet-base", wordnet, "text of ninja demo"),
+        Probe("WordNet glosses", "demo", "wordnet-base", lambda: wordnet(args.wordnet), "text of ninja demo"),
         Probe("asan, ubsan", "test", "gcc", lambda: found(links(cc, EMPTY, asan, run=True)), "ninja asan, hostile"),
         Probe("tsan", "test", "gcc", lambda: found(links(cc, EMPTY, ["-fsanitize=thread"])), "ninja tsan"),
         Probe("libFuzzer", "test", "clang", lambda: found(links(
@@ -200,9 +201,9 @@ def compiler(cc):
     return {"version": done.stdout.decode().splitlines()[0]} if done else None
 
 
-def wordnet():
-    files = ["/usr/share/wordnet/data." + k for k in ("noun", "verb", "adj", "adv")]
-    return {"version": "/usr/share/wordnet"} if all(os.path.isfile(f) for f in files) else None
+def wordnet(folder):
+    files = [folder + "/data." + k for k in ("noun", "verb", "adj", "adv")]
+    return {"version": folder} if all(os.path.isfile(f) for f in files) else None
 
 
 def nvcc():
@@ -214,8 +215,7 @@ def nvcc():
 
 
 def find_all(args):
-    cc, clang = shlex.split(args.cc), shlex.split(args.clang)
-    todo = probes(cc, clang)
+    todo = probes(args)
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         return todo, dict(zip([p.name for p in todo], pool.map(lambda p: p.run(), todo)))
 
@@ -280,6 +280,9 @@ def config_ninja(args, got):
         "lua_cflags = " + lua["cflags"].replace("-I", "-isystem "),
         "libs = %s -lm -ldl" % " ".join(got[n]["libs"] for n in libs),
         "isa_defs = " + " ".join("-DTN_HAVE_" + i.upper() for i in isas_of(got) if i != "portable"),
+        "wordnet = " + args.wordnet,
+        "text = " + (args.text or "build/glosses.txt"),
+        "demo_args = " + ("data.path=" + args.text if args.text else ""),
         "goal = " + ("build/titan" if os.path.exists(MAIN) else "release"),
         "",
         "rule configure",
@@ -369,9 +372,12 @@ def parse(argv):
     p.add_argument("--prefix", default="/usr/local", help="where ninja install puts titan (default %(default)s)")
     p.add_argument("--cc", default=os.environ.get("CC") or default_cc(), help="C compiler (default: $CC, cc, gcc, clang)")
     p.add_argument("--clang", default=shutil.which("clang") or "clang", help="the clang whose libFuzzer is used")
+    p.add_argument("--text", help="the file that ninja demo trains on (default: the glosses of WordNet)")
+    p.add_argument("--wordnet", default="/usr/share/wordnet", help="where WordNet's data.* lie (default %(default)s)")
     p.add_argument("--install-deps", nargs="?", const="build", metavar="GROUPS",
                    help="install with apt-get what is missing: build (default: what the build and the demo need), "
                         "test, bench; several with commas")
+    p.add_argument("--install", action="store_true", help="copy what was built into the recorded prefix (ninja install)")
     p.add_argument("--again", action="store_true", help="run with the recorded arguments (what ninja does)")
     return p.parse_args(argv)
 
@@ -380,9 +386,28 @@ def default_cc():
     return next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), "cc")
 
 
+def put_files(prefix):
+    """What ninja install does: the program, the prelude and the recipes; DESTDIR is put in front of the prefix."""
+    root = os.environ.get("DESTDIR", "") + prefix
+    files = [(BUILD + "/release/titan", "bin/titan", 0o755), ("LICENSE", "share/titan/LICENSE", 0o644)]
+    for top in ("lua/prelude", "recipes"):
+        for folder, _, names in os.walk(top):
+            files += [("%s/%s" % (folder, n), "share/titan/%s/%s" % (folder, n), 0o644) for n in names if n.endswith(".lua")]
+    for source, name, mode in sorted(files):
+        to = os.path.join(root, name)
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        shutil.copyfile(source, to + ".new")
+        os.chmod(to + ".new", mode)
+        os.replace(to + ".new", to)  # a program that runs keeps its file
+    print("installed %s/bin/titan and %d files below %s/share/titan" % (root, len(files) - 1, root))
+
+
 def main():
     os.chdir(TOP)
     args = parse(sys.argv[1:])
+    if args.install:
+        with open(STATE) as f:
+            return put_files(parse(json.load(f)["argv"]).prefix)
     argv, known = [a for a in sys.argv[1:] if not a.startswith("--install-deps")], {}
     if args.again:
         with open(STATE) as f:
@@ -407,7 +432,8 @@ def main():
         sys.exit("configure.py: missing: %s; ./configure.py --install-deps installs: %s" % (
             ", ".join(p.name for p in missing), " ".join(p.package for p in missing)))
     os.makedirs(BUILD, exist_ok=True)
-    write(STATE, json.dumps({"argv": argv, "cc": args.cc, "clang": args.clang, "found": got, "configure": own}, indent=1))
+    state = {"argv": argv, "cc": args.cc, "clang": args.clang, "found": got, "tsan_tests": TSAN_TESTS, "configure": own}
+    write(STATE, json.dumps(state, indent=1))
     write(BUILD + "/config.ninja", config_ninja(args, got))
     write(BUILD + "/files.ninja", files_ninja(isas_of(got)))
 

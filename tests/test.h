@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static int64_t tn_test_passed, tn_test_failed, tn_test_skipped;
 
@@ -102,17 +101,6 @@ TN_UNUSED static const char *tn_test_golden(const char *name)
     }
     tn_test_skip(name, "not in tests/golden");
     return NULL;
-}
-
-/* "build/tmp/NAME.PID/", made new; tests/run.py clears build/tmp. The text lives until the next call. */
-TN_UNUSED static const char *tn_test_folder(const char *name)
-{
-    static char path[256];
-    mkdir("build", 0777);
-    mkdir("build/tmp", 0777);
-    snprintf(path, sizeof path, "build/tmp/%s.%ld/", name, (long)getpid());
-    mkdir(path, 0777);
-    return path;
 }
 
 TN_UNUSED static int tn_test_done(const char *subject)

@@ -7,6 +7,7 @@
 #include "engine/base/fault.h"
 #include "engine/base/map.h"
 #include "engine/base/mem.h"
+#include "tests/scratch.h"
 #include "tests/test.h"
 
 static char folder[256], path[320];
@@ -147,7 +148,7 @@ static void maps(void)
 
 int main(void)
 {
-    snprintf(folder, sizeof folder, "%s", tn_test_folder("file"));
+    snprintf(folder, sizeof folder, "%s", tn_scratch_path(""));
     snprintf(path, sizeof path, "%sfile", folder);
     whole_files();
     folders();

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/fault.h"
 #include "engine/base/file.h"
 #include "engine/base/mem.h"
 #include "engine/base/where.h"
+#include "tests/scratch.h"
 #include "tests/test.h"
 
 static char folder[256];
@@ -91,7 +93,7 @@ static void places(void)
 
 int main(void)
 {
-    snprintf(folder, sizeof folder, "%s", tn_test_folder("log"));
+    snprintf(folder, sizeof folder, "%s", tn_scratch_path(""));
     logs();
     clocks();
     places();
