@@ -20,7 +20,7 @@ typedef struct tn_device_ops {
 
 struct tn_device {
     const tn_device_ops *ops;
-    tn_cpu cpu; /* kernels' context: instruction set, pool; scratch is the executor's to set */
+    tn_cpu cpu; /* kernels' context without scratch, which comes with the memory of a run */
 };
 
 typedef struct tn_device_options {

@@ -191,8 +191,7 @@ tn_status tn_memory_create(tn_device *d, const tn_program *const *programs, int 
             if ((r != TN_REGION_PROCESS || i == 0) && programs[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = programs[i]->region_bytes[r];
     }
     for (int r = 0; r < TN_N_REGIONS && !st; r++) st = d->ops->alloc(d, m->bytes[r], &m->base[r]);
-    if (!st) st = d->ops->alloc(d, m->scratch_bytes, &d->cpu.scratch);
-    d->cpu.scratch_bytes = (size_t)m->scratch_bytes;
+    if (!st) st = d->ops->alloc(d, m->scratch_bytes, &m->scratch);
     if (st) {
         tn_memory_destroy(m);
         return st;
@@ -205,8 +204,7 @@ void tn_memory_destroy(tn_memory *m)
 {
     if (!m) return;
     for (int r = 0; r < TN_N_REGIONS; r++) m->device->ops->free(m->device, m->base[r], m->bytes[r]);
-    m->device->ops->free(m->device, m->device->cpu.scratch, m->scratch_bytes);
-    m->device->cpu.scratch = NULL;
+    m->device->ops->free(m->device, m->scratch, m->scratch_bytes);
     tn_free(m);
 }
 
@@ -218,6 +216,8 @@ tn_status tn_exec_create(tn_memory *m, const tn_program *p, tn_exec **out)
     e->m = m;
     e->p = p;
     e->cpu = m->device->cpu;
+    e->cpu.scratch = m->scratch;
+    e->cpu.scratch_bytes = (size_t)m->scratch_bytes;
     tn_status st = bind(e);
     if (st) {
         tn_exec_destroy(e);

@@ -18,6 +18,7 @@ typedef struct tn_memory {
     const tn_program *owner;
     void *base[TN_N_REGIONS];
     int64_t bytes[TN_N_REGIONS];
+    void *scratch; /* of the kernels, one at a time */
     int64_t scratch_bytes;
 } tn_memory;
 

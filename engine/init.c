@@ -43,12 +43,12 @@ static void rope_state(const tn_node *n, const tn_value *v, float *out)
     tn_rope_table(v->dim[0].extent, v->dim[1].extent, tn_node_attr_num(n, "theta"), s.factor > 0 ? &s : NULL, out);
 }
 
-tn_status tn_init_states(tn_exec *e, uint64_t seed)
+tn_status tn_init_states(tn_exec *e, uint64_t seed, bool buffers_only)
 {
     const tn_program *p = tn_exec_program(e);
     for (int64_t i = 0; i < p->g->n_nodes; i++) {
         const tn_node *n = &p->g->nodes[i];
-        if (n->op != TN_OP_state) continue;
+        if (n->op != TN_OP_state || (buffers_only && strcmp(tn_node_attr_text(n, "kind"), "buffer"))) continue;
         const char *init = tn_node_attr_text(n, "init");
         const tn_value *v = &p->g->values[n->out0];
         float *out = tn_exec_value(e, n->out0);

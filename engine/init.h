@@ -7,8 +7,8 @@
 
 TN_C_BEGIN
 
-/* Fills every state of the program that owns the executor's memory. */
-tn_status tn_init_states(tn_exec *e, uint64_t seed) TN_MUST_USE;
+/* Fills every state of the program that owns the executor's memory; buffers_only: not the parameters, which come from a file. */
+tn_status tn_init_states(tn_exec *e, uint64_t seed, bool buffers_only) TN_MUST_USE;
 
 TN_C_END
 #endif

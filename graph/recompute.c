@@ -2,14 +2,15 @@
  * far as the backward needs them. Clones are the same nodes, so they give the same bits.
  *
  * A block is an element of an nn.list: the module path up to its first numeric component ("layers.3"). */
+#include "graph/recompute.h"
+
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
 
 #include <string.h>
 
-/* Length of the block part of a path; 0 if it is in no block. */
-static size_t block_length(const char *path)
+size_t tn_recompute_block(const char *path)
 {
     const char *p = path;
     while (*p) {
@@ -23,8 +24,8 @@ static size_t block_length(const char *path)
 
 static bool same_block(const char *a, const char *b)
 {
-    size_t n = block_length(a);
-    return n && n == block_length(b) && !strncmp(a, b, n);
+    size_t n = tn_recompute_block(a);
+    return n && n == tn_recompute_block(b) && !strncmp(a, b, n);
 }
 
 typedef struct again {
@@ -98,7 +99,7 @@ static tn_status run(again *s)
         tn_named_attr attrs[16];
         tn_node_desc d;
         const tn_node *n = &g->nodes[i];
-        if (!is_backward(n) || !block_length(n->path)) {
+        if (!is_backward(n) || !tn_recompute_block(n->path)) {
             TN_TRY(tn_rewrite_copy(&s->r, i));
             continue;
         }

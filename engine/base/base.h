@@ -43,6 +43,9 @@ tn_status tn_error(tn_status code, const char *fmt, ...) TN_PRINTF(2, 3);
 /* Add one line of context to the record ("while reading 'x'"); returns `code`. */
 tn_status tn_error_while(tn_status code, const char *fmt, ...) TN_PRINTF(2, 3);
 
+/* The same without "while": a row of a table that belongs to the error. */
+tn_status tn_error_note(tn_status code, const char *fmt, ...) TN_PRINTF(2, 3);
+
 /* The record of this thread: the first line, then context lines, separated by newlines. "" if there is none. */
 const char *tn_error_text(void);
 

@@ -37,6 +37,17 @@ tn_status tn_error_while(tn_status code, const char *fmt, ...)
     return code;
 }
 
+tn_status tn_error_note(tn_status code, const char *fmt, ...)
+{
+    va_list ap;
+    size_t n = strlen(record);
+    snprintf(record + n, sizeof record - n, "\n");
+    va_start(ap, fmt);
+    append(fmt, ap);
+    va_end(ap);
+    return code;
+}
+
 const char *tn_error_text(void)
 {
     return record;

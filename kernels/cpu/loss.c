@@ -1,0 +1,52 @@
+#include "kernels/cpu/loss.h"
+
+#include "kernels/cpu/dispatch.h"
+
+TN_ISA_TABLES(tn_loss_fns, tn_loss_fns);
+static const tn_loss_fns *const fns[TN_N_ISA] = TN_BY_ISA(tn_loss_fns);
+
+typedef struct job {
+    const tn_loss_fns *f;
+    const tn_loss_parts_args *parts; /* one of the three */
+    const tn_loss_merge_args *merge;
+    const tn_loss_grad_args *grad;
+    int64_t rows, items;
+} job;
+
+static void tile(void *arg, int64_t t, int thread)
+{
+    const job *j = arg;
+    int64_t begin = t * j->items, end = tn_tile_end(j->rows, j->items, t);
+    (void)thread;
+    if (j->parts) j->f->parts(j->parts, begin, end);
+    else if (j->merge) j->f->merge(j->merge, begin, end);
+    else j->f->backward(j->grad, begin, end);
+}
+
+static void run(const tn_cpu *cpu, job *j, int64_t row_bytes)
+{
+    j->f = fns[cpu->isa];
+    j->items = tn_tile_items(cpu, j->rows, row_bytes);
+    if (j->items < 1) j->items = 1;
+    int64_t tiles = tn_tile_count(j->rows, j->items);
+    if (tiles == 1) tile(j, 0, 0);
+    else tn_pool_run(cpu->pool, tiles, tile, j);
+}
+
+void tn_loss_parts(const tn_cpu *cpu, const tn_loss_parts_args *a)
+{
+    job j = {.parts = a, .rows = a->rows};
+    run(cpu, &j, a->v_count * 4 + 1);
+}
+
+void tn_loss_merge(const tn_cpu *cpu, const tn_loss_merge_args *a)
+{
+    job j = {.merge = a, .rows = a->rows};
+    run(cpu, &j, a->parts * 512);
+}
+
+void tn_loss_backward(const tn_cpu *cpu, const tn_loss_grad_args *a)
+{
+    job j = {.grad = a, .rows = a->rows};
+    run(cpu, &j, a->v_count * 8 + 1);
+}

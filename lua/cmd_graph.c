@@ -1,0 +1,108 @@
+/* cmd_graph.c - `titan graph RECIPE`: the graph behind a pass as text; `titan graph FILE.graph` reads one back, checks it and
+ * prints it again; --dump-to writes the graph behind every pass. */
+#include "engine/base/file.h"
+#include "graph/text.h"
+#include "lua/build.h"
+#include "lua/commands.h"
+
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_GRAPH_BYTES = 256 << 20 };
+
+static tn_status print(const tn_graph *g, const char *module)
+{
+    tn_text text = {0};
+    tn_status st = tn_graph_print(g, module, &text);
+    if (!st) fputs(tn_text_str(&text), stdout);
+    tn_text_fini(&text);
+    return st;
+}
+
+static tn_status reprint(const tn_args *a)
+{
+    const char *path = a->paths[0];
+    char *text;
+    int64_t n;
+    tn_graph *g;
+    if (a->n_overrides) TN_FAIL(TN_BAD_INPUT, "command line: %s: a dumped graph takes no settings; leave it out", a->overrides[0]);
+    TN_TRY(tn_file_read(path, MAX_GRAPH_BYTES, &text, &n));
+    tn_status st = tn_graph_parse(path, text, (size_t)n, &g);
+    tn_free(text);
+    if (st) return st;
+    st = print(g, a->module);
+    tn_graph_destroy(g);
+    return st;
+}
+
+typedef struct dump {
+    const char *folder;
+    regex_t *wanted; /* NULL: all */
+    int number;
+} dump;
+
+static tn_status dump_pass(void *user, const char *pass, const tn_graph *g, double seconds)
+{
+    dump *d = user;
+    char path[4096];
+    tn_text text = {0};
+    int number = d->number++;
+    if (d->wanted && regexec(d->wanted, pass, 0, NULL, 0)) return TN_OK;
+    snprintf(path, sizeof path, "%s/%02d-%s.graph", d->folder, number, pass);
+    tn_status st = tn_graph_print(g, NULL, &text);
+    if (!st) st = tn_file_write(path, tn_text_str(&text), (size_t)text.n_bytes);
+    tn_text_fini(&text);
+    if (!st) fprintf(stderr, "%-14s %8lld nodes %9s  %s\n", pass, (long long)g->n_nodes, tn_text_seconds(seconds).s, path);
+    return st;
+}
+
+static tn_status check_pass(const char *name)
+{
+    for (int i = 0; tn_build_passes[i]; i++)
+        if (!strcmp(tn_build_passes[i], name)) return TN_OK;
+    TN_FAIL(TN_BAD_INPUT, "command line: --pass %s: no such pass; trace, differentiate, lower, fuse, storage, recompute", name);
+}
+
+static tn_status build(const tn_args *a, tn_recipe *r, dump *d)
+{
+    tn_build_options o = {.kind = TN_BUILD_TRAIN, .until = a->pass};
+    tn_graph *g;
+    if (a->pass) TN_TRY(check_pass(a->pass));
+    if (a->rank > 0) TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: this build plans one rank; leave it out or say 0", a->rank);
+    TN_TRY(tn_build_shape(r, &o.shape));
+    if (a->dump_to) {
+        TN_TRY(tn_file_mkdirs(a->dump_to));
+        o.watch = dump_pass;
+        o.user = d;
+    }
+    TN_TRY(tn_build_graph(r, &o, &g));
+    tn_status st = a->dump_to ? TN_OK : print(g, a->module);
+    tn_graph_destroy(g);
+    return st;
+}
+
+static tn_status from_recipe(const tn_args *a)
+{
+    tn_recipe *r;
+    regex_t wanted;
+    dump d = {.folder = a->dump_to};
+    if (a->dump_pass) {
+        if (regcomp(&wanted, a->dump_pass, REG_EXTENDED | REG_NOSUB))
+            TN_FAIL(TN_BAD_INPUT, "command line: --dump-pass %s: no regular expression; as in 'lower|fuse'", a->dump_pass);
+        d.wanted = &wanted;
+    }
+    tn_status st = tn_args_recipe(a, &r);
+    if (!st) {
+        st = build(a, r, &d);
+        tn_recipe_close(r);
+    }
+    if (d.wanted) regfree(d.wanted);
+    return st;
+}
+
+tn_status tn_command_graph(const tn_args *a)
+{
+    size_t n = strlen(a->paths[0]);
+    return n > 6 && !strcmp(a->paths[0] + n - 6, ".graph") ? reprint(a) : from_recipe(a);
+}

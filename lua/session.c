@@ -1,0 +1,239 @@
+#include "lua/session.h"
+
+#include "engine/base/text.h"
+#include "engine/init.h"
+#include "graph/op.h"
+#include "lua/model.h"
+#include "lua/weights.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* What the process itself takes: program text, Lua, graphs of the size of a laptop's model (measured: 9 to 12 MiB). */
+static const int64_t PROCESS_BYTES = (int64_t)12 << 20;
+
+/* ---------------------------------------------------------------------------------------------- device */
+
+tn_status tn_session_device(const tn_recipe *r, tn_device **out)
+{
+    tn_device_options o = {.threads = (int)tn_recipe_int(r, "device.threads"), .isa = tn_isa_best()};
+    const char *isa = tn_recipe_text(r, "device.isa");
+    if (strcmp(tn_recipe_device(r), "cpu"))
+        TN_FAIL(TN_BAD_INPUT, "%s: device.kind: this recipe is made for GPUs and this build has no CUDA plugin; `titan plan %s` shows its plan, device=cpu tries it here",
+                tn_recipe_where(r, "device.kind"), tn_recipe_name(r));
+    if (strcmp(isa, "auto") && (!tn_isa_parse(isa, &o.isa) || !tn_isa_usable(o.isa)))
+        TN_FAIL(TN_BAD_INPUT, "%s: device.isa: this machine does not run %s kernels; %s", tn_recipe_where(r, "device.isa"), isa,
+                tn_isa_name(tn_isa_best()));
+    return tn_device_cpu_create(&o, out);
+}
+
+/* ---------------------------------------------------------------------------------------------- plan */
+
+static tn_status build(tn_recipe *r, tn_build_kind kind, const tn_shape *shape, tn_program **out)
+{
+    tn_build_options o = {.kind = kind, .shape = *shape};
+    return tn_build_program(r, &o, out);
+}
+
+static int64_t vocabulary(const tn_program *p)
+{
+    int32_t v = tn_build_find(p->g, TN_OP_loss_bwd, 0);
+    return v < 0 ? 0 : p->g->values[v].dim[p->g->values[v].rank - 1].extent;
+}
+
+tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, tn_session *s)
+{
+    *s = (tn_session){.recipe = recipe};
+    TN_TRY(tn_build_shape(recipe, &s->shape));
+    if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu")) TN_TRY(tn_session_device(recipe, &s->device));
+    TN_TRY(build(recipe, TN_BUILD_TRAIN, &s->shape, &s->train));
+    s->global_batch = s->shape.rows * s->shape.n_microbatches;
+    s->vocab = vocabulary(s->train);
+    s->validates = tn_recipe_bool(recipe, "validation.enable");
+    if (s->validates) TN_TRY(build(recipe, TN_BUILD_EVAL, &s->shape, &s->eval));
+    if (s->device) TN_TRY(tn_exec_scratch_bytes(s->train, s->device, &s->scratch_bytes));
+    if (s->device && s->eval) {
+        int64_t more;
+        TN_TRY(tn_exec_scratch_bytes(s->eval, s->device, &more));
+        if (more > s->scratch_bytes) s->scratch_bytes = more;
+    }
+    return TN_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static tn_session_bytes program_bytes(const tn_program *p)
+{
+    tn_session_bytes b = {0};
+    for (int64_t i = 0; i < p->n_buffers; i++) {
+        const tn_buffer *q = &p->buffers[i];
+        const tn_node *n = &p->g->nodes[p->g->values[q->value].node];
+        if (n->op != TN_OP_state) continue;
+        const char *kind = tn_node_attr_text(n, "kind");
+        int64_t *to = !strcmp(kind, "param") ? &b.parameters : !strcmp(kind, "moment") ? &b.moments : &b.buffers;
+        *to += q->bytes;
+    }
+    b.inputs = p->region_bytes[TN_REGION_PLAN];
+    b.step = p->region_bytes[TN_REGION_STEP];
+    return b;
+}
+
+tn_session_bytes tn_session_memory(const tn_session *s)
+{
+    tn_session_bytes b = program_bytes(s->train);
+    if (s->eval) {
+        b.inputs = larger(b.inputs, s->eval->region_bytes[TN_REGION_PLAN]);
+        b.step = larger(b.step, s->eval->region_bytes[TN_REGION_STEP]);
+    }
+    b.scratch = s->scratch_bytes;
+    b.process = PROCESS_BYTES;
+    if (s->data) b.process += tn_data_about(s->data)->mapped_bytes < ((int64_t)16 << 20) ? tn_data_about(s->data)->mapped_bytes : (int64_t)16 << 20;
+    b.total = b.parameters + b.moments + b.buffers + b.inputs + b.step + b.scratch + b.process;
+    return b;
+}
+
+/* ---------------------------------------------------------------------------------------------- does it fit */
+
+static int64_t need_with(tn_session *s, const tn_shape *shape)
+{
+    tn_program *p;
+    if (build(s->recipe, TN_BUILD_TRAIN, shape, &p)) {
+        tn_error_clear();
+        return INT64_MAX;
+    }
+    tn_session_bytes b = program_bytes(p);
+    tn_program_destroy(p);
+    return b.parameters + b.moments + b.buffers + b.inputs + b.step + s->scratch_bytes + PROCESS_BYTES;
+}
+
+/* The first of: recompute, smaller microbatches of the same global batch, both, then shorter rows, that fits in `have`. */
+static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
+{
+    for (int64_t seq = s->shape.seq; seq >= 64; seq /= 2)
+        for (int full = 0; full < 2; full++)
+            for (int64_t rows = s->shape.rows;; rows /= 2) {
+                tn_shape t = s->shape;
+                char more[96] = "";
+                if (s->global_batch % rows == 0) {
+                    t.recompute = full ? TN_RECOMPUTE_FULL : t.recompute;
+                    t.rows = rows;
+                    t.seq = seq;
+                    t.n_microbatches = s->global_batch / rows;
+                    int64_t need = need_with(s, &t);
+                    if (rows != s->shape.rows)
+                        snprintf(more, sizeof more, " training.local_batch_size=%lld training.global_batch_size=%lld", (long long)rows, (long long)s->global_batch);
+                    if (need <= have) {
+                        snprintf(out, size, "it fits with%s%s%s", full ? " activation_checkpoint.mode=full" : "", more, "");
+                        if (seq != s->shape.seq) {
+                            size_t n = strlen(out);
+                            snprintf(out + n, size - n, " training.seq_len=%lld", (long long)seq);
+                        }
+                        return;
+                    }
+                }
+                if (rows == 1) break;
+            }
+    tn_session_bytes b = program_bytes(s->train);
+    snprintf(out, size, "no batch size or recompute fits: parameters, optimizer and gradients alone take %s; a smaller model, or more ranks (`titan plan` shows it)",
+             tn_text_bytes(2 * b.parameters + b.moments).s);
+}
+
+static tn_status check_memory(tn_session *s)
+{
+    int64_t have = tn_device_memory_bytes();
+    tn_session_bytes b = tn_session_memory(s);
+    char mend[512];
+    if (b.total <= have) return TN_OK;
+    nearest_fit(s, have, mend, sizeof mend);
+    tn_status st = tn_error(TN_BAD_INPUT, "memory: the plan needs %s, this machine has %s; %s", tn_text_bytes(b.total).s, tn_text_bytes(have).s, mend);
+    const struct {
+        const char *what;
+        int64_t bytes;
+    } rows[] = {{"parameters", b.parameters}, {"optimizer state", b.moments}, {"activations and gradients", b.step},
+                {"buffers and inputs", b.buffers + b.inputs}, {"kernel scratch", b.scratch}, {"process", b.process}};
+    for (int i = 0; i < TN_COUNT(rows); i++) st = tn_error_note(st, "%-26s %12s", rows[i].what, tn_text_bytes(rows[i].bytes).s);
+    return st;
+}
+
+/* ---------------------------------------------------------------------------------------------- data */
+
+static void path_list(const tn_recipe *r, const char *key, tn_data_path *out, int64_t *n)
+{
+    char sub[96];
+    int count = tn_recipe_is_set(r, key) ? tn_recipe_count(r, key) : 0;
+    *n = 0;
+    for (int i = 0; i < count && i < 64; i++) {
+        tn_data_path p = {.pattern = tn_recipe_text_at(r, key, i)};
+        snprintf(sub, sizeof sub, "%s[%d].weight", key, i + 1);
+        if (!p.pattern[0]) { /* { "file", weight = 2 } */
+            char name[96];
+            snprintf(name, sizeof name, "%s[%d][1]", key, i + 1);
+            p.pattern = tn_recipe_text(r, name);
+            p.weight = tn_recipe_num(r, sub);
+        }
+        out[(*n)++] = p;
+    }
+}
+
+static tn_status open_data(tn_session *s)
+{
+    const tn_recipe *r = s->recipe;
+    tn_data_path paths[64];
+    tn_data_options o = {.source = tn_recipe_text(r, "data.source"), .paths = paths, .tokenizer = tn_recipe_text(r, "data.tokenizer"),
+                         .packing = tn_recipe_bool(r, "data.packing") ? "documents" : "stream", .document = tn_recipe_text(r, "data.document"),
+                         .validation = tn_recipe_num(r, "data.validation"),
+                         .shuffle = tn_recipe_bool(r, "data.shuffle"), .seed = (uint64_t)tn_recipe_int(r, "data.seed"),
+                         .epochs = tn_recipe_int(r, "data.epochs"), .seq_len = s->shape.seq, .global_batch = s->global_batch,
+                         .vocab_size = s->vocab};
+    path_list(r, "data.path", paths, &o.n_paths);
+    TN_TRY(tn_data_open(&o, &s->data));
+    TN_TRY(tn_data_check_steps(s->data, tn_recipe_int(r, "training.steps")));
+    if (!s->validates) return TN_OK;
+    if (!tn_recipe_is_set(r, "validation.data")) {
+        if (o.validation <= 0)
+            TN_FAIL(TN_BAD_INPUT, "%s: validation.enable: nothing is held out; set data.validation = 0.02 or validation.data", tn_recipe_where(r, "validation.enable"));
+        return TN_OK;
+    }
+    o.section = "validation.data";
+    o.validation = 1;
+    o.shuffle = false;
+    o.n_paths = 1;
+    paths[0] = (tn_data_path){.pattern = tn_recipe_text(r, "validation.data")};
+    return tn_data_open(&o, &s->validation);
+}
+
+/* ---------------------------------------------------------------------------------------------- memory and states */
+
+tn_status tn_session_ready(tn_session *s)
+{
+    tn_arena arena = {0};
+    const char *hf;
+    TN_TRY(open_data(s));
+    TN_TRY(check_memory(s));
+    const tn_program *programs[2] = {s->train, s->eval};
+    TN_TRY(tn_memory_create(s->device, programs, s->eval ? 2 : 1, &s->memory));
+    TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));
+    if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
+    tn_status st = tn_model_hf_dir(s->recipe, &arena, &hf);
+    if (!st) st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"), hf[0] != 0);
+    if (!st && hf[0]) st = tn_weights_load(s->recipe, s->train_exec, hf);
+    tn_arena_fini(&arena);
+    return st;
+}
+
+void tn_session_close(tn_session *s)
+{
+    tn_exec_destroy(s->train_exec);
+    tn_exec_destroy(s->eval_exec);
+    tn_memory_destroy(s->memory);
+    tn_program_destroy(s->train);
+    tn_program_destroy(s->eval);
+    tn_device_destroy(s->device);
+    tn_data_close(s->data);
+    tn_data_close(s->validation);
+    tn_recipe_close(s->recipe);
+    *s = (tn_session){0};
+}

@@ -1,0 +1,45 @@
+/* session.h - an open recipe made ready to run on one rank: device, programs, memory, data.
+ *
+ * Opening in stages, so that nothing of the model's size exists before everything that can be wrong has been looked at:
+ * recipe -> programs -> plan (memory compared with the machine) -> memory -> states. */
+#ifndef TN_LUA_SESSION_H
+#define TN_LUA_SESSION_H
+#include "engine/data.h"
+#include "engine/exec.h"
+#include "engine/train.h"
+#include "lua/build.h"
+
+TN_C_BEGIN
+
+typedef struct tn_session {
+    tn_recipe *recipe;
+    tn_device *device;
+    tn_shape shape;
+    tn_program *train, *eval; /* eval: NULL without validation */
+    tn_memory *memory;
+    tn_exec *train_exec, *eval_exec;
+    tn_data *data, *validation; /* validation: a file of its own, NULL if it is data's share or none */
+    int64_t global_batch, vocab, scratch_bytes;
+    bool validates;
+} tn_session;
+
+/* Recipe, shape, programs and, to run, the device; no memory of the model's size. The recipe becomes the session's, also when
+ * this fails. only_plan: the device need not be here (then kernels' scratch is not counted). */
+tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, tn_session *s) TN_MUST_USE;
+
+/* Refuses with the memory table when the plan does not fit this machine; then data, memory, executors, first states. */
+tn_status tn_session_ready(tn_session *s) TN_MUST_USE;
+void tn_session_close(tn_session *s);
+
+/* Planned bytes of a run: regions, scratch, and what the process needs beside them. */
+typedef struct tn_session_bytes {
+    int64_t parameters, moments, buffers, inputs, step, scratch, process;
+    int64_t total;
+} tn_session_bytes;
+tn_session_bytes tn_session_memory(const tn_session *s);
+
+/* A device of the kind that the recipe asks for. TN_BAD_INPUT: it is not here; what to run instead. */
+tn_status tn_session_device(const tn_recipe *r, tn_device **out) TN_MUST_USE;
+
+TN_C_END
+#endif
