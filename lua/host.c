@@ -22,7 +22,7 @@
 
 enum {
     HOOK_EVERY = 10000,      /* instructions, about 0.1 ms */
-    BIG_BLOCK = 32 << 20,    /* larger than any Lua stack: the place can be asked for inside the allocator */
+    BIG_BLOCK = 32 << 20,    /* a block that grows and is larger than any Lua stack: the stack is not what is being moved */
     MAX_FRAMES = 4,          /* context lines */
     MAX_LEVELS = 100,        /* calls looked at: lua_getstack counts from the top each time */
     GRACE_S = 2,             /* after the deadline, for C code */
@@ -97,11 +97,11 @@ static void hook(lua_State *L, lua_Debug *ar)
     lua_error(L);
 }
 
-static void *refuse(tn_host *h, size_t more)
+static void *refuse(tn_host *h, bool fresh, size_t more)
 {
     h->refused = true;
     h->refused_at[0] = 0;
-    if (h->L && more > BIG_BLOCK) tn_host_place(h->L, h->refused_at, sizeof h->refused_at);
+    if (h->L && (fresh || more > BIG_BLOCK)) tn_host_place(h->L, h->refused_at, sizeof h->refused_at);
     return NULL;
 }
 
@@ -118,7 +118,7 @@ static void *allocate(void *ud, void *p, size_t osize, size_t nsize)
     if (nsize > osize) {
         size_t more = nsize - osize;
         int64_t room = h->o.memory_bytes + h->o.memory_bytes / 4 - h->used_bytes;
-        if (room < 0 || more > (size_t)room) return refuse(h, more);
+        if (room < 0 || more > (size_t)room) return refuse(h, !p, more);
     }
     if (tn_alloc(nsize, &q)) {
         tn_error_clear();
@@ -253,8 +253,10 @@ static void record(lua_State *L, const char *text)
     char deep[300] = "";
     if (inside) snprintf(deep, sizeof deep, "%s:%d", ar.short_src, line);
     if (!rest || inside) {
-        if (user_level(L, 0, &ar) < 0) {
-            (void)tn_error(TN_BAD_INPUT, "%s%s%s%s", deep, inside ? ": " : "", what, mend);
+        if (user_level(L, 0, &ar) < 0) { /* behind a tail call */
+            const char *chunk = tn_host_of(L)->main;
+            (void)tn_error(TN_BAD_INPUT, "%s: %s%s", chunk ? chunk : "the recipe", what, mend);
+            if (inside) (void)tn_error_while(TN_BAD_INPUT, "running %s", deep);
             return;
         }
         line = ar.currentline;

@@ -45,6 +45,7 @@ void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
     tn_host_source s = *source; /* the list may move */
     const char *text = s.text;
     size_t n = s.n_bytes;
+    if (mark == '@' && !tn_host_of(L)->main) tn_host_of(L)->main = s.chunk;
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, n -= 3;
     if (n && text[0] == '#') { /* "#!/usr/bin/env titan": the line stays, for the line numbers */
         size_t skip = 0;
@@ -210,6 +211,14 @@ static int f_place(lua_State *L)
     return 0;
 }
 
+/* host.main() -> the recipe's chunk */
+static int f_main(lua_State *L)
+{
+    const char *chunk = tn_host_of(L)->main;
+    lua_pushstring(L, chunk ? chunk : "recipe");
+    return 1;
+}
+
 /* host.source(chunk) -> its text, or nil */
 static int f_source(lua_State *L)
 {
@@ -259,7 +268,7 @@ static int open_host_module(lua_State *L)
 {
     static const luaL_Reg functions[] = {
         {"fail", f_fail},     {"place", f_place},   {"source", f_source}, {"loaded", f_loaded},
-        {"number", f_number}, {"nearest", f_nearest}, {NULL, NULL},
+        {"number", f_number}, {"nearest", f_nearest}, {"main", f_main},     {NULL, NULL},
     };
     luaL_newlib(L, functions);
     return 1;

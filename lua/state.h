@@ -38,6 +38,7 @@ struct tn_host {
     char fail[TN_HOST_TEXT];       /* the last final error: its text needs no place in front */
     char refused_at[TN_HOST_TEXT]; /* "recipe.lua:3: " or "" */
     char share[PATH_MAX], folder[PATH_MAX];
+    const char *main; /* the first chunk compiled for a user: what a tail call leaves without a place is in it */
     tn_host_source *sources;
     int64_t n_sources, cap_sources;
     tn_arena arena; /* names of sources */

@@ -6,6 +6,14 @@
 
 _Static_assert(sizeof(XXH64_state_t) <= sizeof(tn_hash), "tn_hash holds the library's state");
 
+#define DIGITS_(x) #x
+#define DIGITS(x) DIGITS_(x)
+
+const char *tn_hash_library(void)
+{
+    return "xxhash " DIGITS(XXH_VERSION_MAJOR) "." DIGITS(XXH_VERSION_MINOR) "." DIGITS(XXH_VERSION_RELEASE);
+}
+
 uint64_t tn_hash_xxh64(const void *data, size_t n, uint64_t seed)
 {
     return XXH64(data, n, seed);

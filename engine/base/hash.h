@@ -5,6 +5,8 @@
 
 TN_C_BEGIN
 
+const char *tn_hash_library(void); /* "xxhash 0.8.1": what was built with */
+
 uint64_t tn_hash_xxh64(const void *data, size_t n, uint64_t seed);
 uint64_t tn_hash_text(const char *s); /* seed 0, without the NUL */
 

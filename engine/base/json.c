@@ -18,6 +18,11 @@ static const tn_json *tree(const json_t *j)
     return (const tn_json *)j;
 }
 
+const char *tn_json_library(void)
+{
+    return "jansson " JANSSON_VERSION;
+}
+
 /* The library takes some failed allocations for bad input, so they are remembered here. */
 static _Thread_local bool starved;
 

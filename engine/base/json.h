@@ -28,6 +28,8 @@ typedef enum tn_json_kind {
 
 typedef struct tn_json tn_json;
 
+const char *tn_json_library(void); /* "jansson 2.14": what was built with */
+
 /* text: n bytes, NUL not needed. `where` opens every message (a path, "FILE header"). */
 tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn_json **out) TN_MUST_USE;
 tn_status tn_json_read(const char *path, const tn_json **out) TN_MUST_USE;

@@ -45,7 +45,7 @@ local function words(text, visit)
   end
 end
 
--- { at = { path -> line }, named = { name -> line of its first `name =` } }
+-- { at = { path -> line }, named = { name -> line of its first `name =` }, call = line of `titan.recipe {` or nil }
 function lines.scan(text)
   local out = { at = {}, named = {} }
   local stack, depth = {}, 0        -- open tables; depth of the recipe's own (0: outside)
@@ -66,6 +66,7 @@ function lines.scan(text)
       stack[#stack + 1] = { name = name, n = 1 }
       if not found and (last == "recipe" or (last == "(" and before == "recipe")) then
         found, depth = true, #stack
+        out.call = line
       end
       pending = nil
     elseif kind == "mark" and word == "}" then

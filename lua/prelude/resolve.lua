@@ -24,14 +24,15 @@ end
 
 local function problem(state, place, key, what, mend)
   local text = ("%s%s: %s%s"):format(place and place .. ": " or "", key, what, mend and "; " .. mend or "")
-  state.problems[#state.problems + 1] = { text = text, line = tonumber(place and place:match ":(%d+)$") or 0 }
+  local n = #state.problems + 1
+  state.problems[n] = { text = text, n = n, line = tonumber(place and place:match ":(%d+)$") or 0 }
 end
 
 -- Raises the first problem, the others as context.
 local function raise(state)
   local all = state.problems
   if #all == 0 then return end
-  table.sort(all, function(a, b) return a.line < b.line end)
+  table.sort(all, function(a, b) return a.line < b.line or a.line == b.line and a.n < b.n end)
   local out = {}
   for i, p in ipairs(all) do
     if i > 8 then
@@ -49,7 +50,7 @@ local function place(state, key)
     scan = lines.scan(host.source(state.chunk) or "")
     state.scan = scan
   end
-  return ("%s:%d"):format(state.chunk, key and lines.find(scan, key) or state.line)
+  return ("%s:%d"):format(state.chunk, key and lines.find(scan, key) or state.line or scan.call or 1)
 end
 
 local function same(a, b)
@@ -140,12 +141,13 @@ local function set(state, at, spec, name, v)
   state.values[spec.full], state.where[spec.full] = good, at
 end
 
-local function set_keys(state, prefix, keys, t)
+-- short: the section was given as one value, at this place.
+local function set_keys(state, prefix, keys, t, short)
   for k, v in pairs(t) do
     local name = prefix .. "." .. tostring(k)
     local full = schema.by_name[name] and name or schema.alias[name]
     local spec = full and schema.by_name[full]
-    local at = place(state, name)
+    local at = short or place(state, name)
     if type(k) ~= "string" then
       problem(state, place(state, prefix), ("%s[%s]"):format(prefix, tostring(k)), "values need names", ("%s = { key = value }"):format(prefix))
     elseif not spec then
@@ -154,7 +156,7 @@ local function set_keys(state, prefix, keys, t)
       if type(v) == "table" then set_keys(state, full, spec.keys, v)
       else problem(state, at, ("%s = %s"):format(name, value.show(v)), "must be a table", nil) end
     elseif state.said[full] then
-      problem(state, at, name, ("is another name of %s, which is given too"):format(full), "keep one of them")
+      problem(state, at, name, ("is another name of %s, which is given too"):format(state.said[full]), "keep one of them")
     else
       state.said[full] = name
       set(state, at, spec, name, v)
@@ -190,7 +192,7 @@ local function set_section(state, name, v)
   elseif type(v) == "table" and getmetatable(v) == nil then
     set_keys(state, name, section.keys, v)
   elseif section.short and type(v) ~= "table" then
-    set_keys(state, name, section.keys, { [section.short] = v })
+    set_keys(state, name, section.keys, { [section.short] = v }, at)
   else
     problem(state, at, ("%s = %s"):format(name, value.show(v)), "must be a table", ("%s = { ... }"):format(name))
   end
@@ -206,8 +208,8 @@ end
 Recipe.__newindex = function() error("a recipe is finished when titan.recipe returns; put the value into its table", 2) end
 
 function resolve.recipe(t)
-  local chunk, line = host.place()
-  local state = { chunk = chunk or "recipe", line = line or 0, values = {}, where = {}, said = {}, problems = {}, given = t }
+  local chunk, line = host.place() -- nothing behind `return titan.recipe { ... }`, which is a tail call
+  local state = { chunk = chunk or host.main(), line = line, values = {}, where = {}, said = {}, problems = {}, given = t }
   if type(t) ~= "table" or states[t] then
     problem(state, place(state), "titan.recipe", ("takes a table of sections, not %s"):format(states[t] and "a recipe" or value.show(t)), nil)
     raise(state)
@@ -316,7 +318,7 @@ function resolve.finish(r, overrides, name)
     each_key(section.keys, function(spec)
       if section[1] == "model" then return end
       local v, where = state.values[spec.full], state.where[spec.full]
-      if v == nil and spec.default ~= nil then v, where = spec.default, "default" end
+      if v == nil and spec.default ~= nil then v, where = value.check(spec, spec.default), "default" end
       if v == nil and spec.by_device then v, where = spec.by_device[device], "default for " .. device end
       state.values[spec.full], state.where[spec.full] = v, where or "default"
       flatten(flat, spec.full, v, where or "default")

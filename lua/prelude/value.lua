@@ -127,8 +127,9 @@ end
 
 local function check_choice(spec, v)
   if contains(spec.one_of, v) then return v end
-  local guess = type(v) == "string" and (value.nearest(v, spec.one_of) or schema.value_elsewhere[v:lower()])
-  guess = guess and contains(spec.one_of, guess) and guess or (#spec.one_of == 1 and spec.one_of[1]) or nil
+  local guess = type(v) == "string" and schema.value_elsewhere[v:lower()]
+  if not contains(spec.one_of, guess) then guess = type(v) == "string" and value.nearest(v, spec.one_of) end
+  if not guess and #spec.one_of == 1 then guess = spec.one_of[1] end
   return nil, "must be " .. value.legal(spec), guess and ("did you mean %q?"):format(guess) or nil
 end
 
