@@ -1,10 +1,10 @@
-/* loss.h - cross entropy over a vocabulary that may be split (DESIGN.md 7 (12)).
+/* loss.h - cross entropy over a vocabulary that may be split, and its gradient            (DESIGN.md 7 (12))
  *
- * parts: per vocabulary part of the reduce grid (m, s, target): maximum of the logits, sum of exp(z - m) (16 lanes, i mod 16 from
- * the part's start, pairwise tree), the label's logit (0 where it lies in another part). An empty part has s = 0.
- * merge: m = max, s = s_a e^(m_a - m) + s_b e^(m_b - m) in the balanced tree over the parts, empty ones skipped; lse = m + log s;
- * nll = lse - target, 0 where the label is -100.
- * backward: (e^(z - lse) - [label]) * coefficient, 0 where the label is -100.
+ * parts: per vocabulary part of the reduce grid (m, s, target): maximum of the logits, sum of exp(z - m) (lane i mod 16 from the
+ * part's start, then the pairwise tree), the label's logit (0 where it lies in another part). An empty part has s = 0.
+ * merge: m = max, s = s_a e^(m_a - m) + s_b e^(m_b - m) in the balanced tree over the parts, empty ones passed through;
+ * lse = m + log s; nll = log s + (m - target), 0 where the label is negative (-100: no target).
+ * backward: (e^(z - lse) - [label]) * coefficient, 0 where the label is negative.
  */
 #ifndef TN_KERNELS_CPU_LOSS_H
 #define TN_KERNELS_CPU_LOSS_H
@@ -14,7 +14,7 @@ TN_C_BEGIN
 
 typedef struct tn_loss_parts_args {
     int64_t rows, vocab, v_begin, v_count; /* of the whole vocabulary, the columns of logits */
-    int64_t parts, part_begin, part_count; /* of the grid, which of them lie in the columns */
+    int64_t parts, part_begin, part_count; /* of the grid; those that the columns are made of */
     const float *logits;                   /* [rows v_count] */
     const int32_t *labels;                 /* [rows] */
     float *stats;                          /* [rows part_count 3] */
