@@ -45,6 +45,9 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, tn_session *s)
 {
     *s = (tn_session){.recipe = recipe};
     TN_TRY(tn_build_shape(recipe, &s->shape));
+    if (!strcmp(tn_recipe_device(recipe), "cpu") && strcmp(tn_recipe_text(recipe, "training.mixed_precision_param"), "float32"))
+        TN_FAIL(TN_BAD_INPUT, "%s: training.mixed_precision_param: the CPU kernels of this build compute in float32; set float32",
+                tn_recipe_where(recipe, "training.mixed_precision_param"));
     if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu")) TN_TRY(tn_session_device(recipe, &s->device));
     TN_TRY(build(recipe, TN_BUILD_TRAIN, &s->shape, &s->train));
     s->global_batch = s->shape.rows * s->shape.n_microbatches;
@@ -211,8 +214,8 @@ tn_status tn_session_ready(tn_session *s)
 {
     tn_arena arena = {0};
     const char *hf;
+    TN_TRY(check_memory(s)); /* a plan that does not fit is the first thing to know */
     TN_TRY(open_data(s));
-    TN_TRY(check_memory(s));
     const tn_program *programs[2] = {s->train, s->eval};
     TN_TRY(tn_memory_create(s->device, programs, s->eval ? 2 : 1, &s->memory));
     TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));

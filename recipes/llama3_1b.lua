@@ -8,7 +8,7 @@ return titan.recipe {
   model        = llama3["1B"],
   data         = { source = "random" },
   training     = {
-    steps = 1000, seq_len = 8192, local_batch_size = 4, max_norm = 1.0, mixed_precision_param = "bfloat16",
+    steps = 1000, seq_len = 8192, local_batch_size = 4, max_norm = 1.0,
   },
   optimizer    = { name = "AdamW", lr = 3e-4 },
   lr_scheduler = { warmup_steps = 200, decay_type = "linear" },

@@ -8,7 +8,7 @@ return titan.recipe {
   model        = llama3["405B"],
   data         = { source = "random" },
   training     = {
-    steps = 3000, seq_len = 8192, local_batch_size = 2, max_norm = 1.0, mixed_precision_param = "bfloat16",
+    steps = 3000, seq_len = 8192, local_batch_size = 2, max_norm = 1.0,
   },
   optimizer    = { name = "AdamW", lr = 8e-5 },
   lr_scheduler = { warmup_steps = 600, decay_type = "linear" },
