@@ -192,6 +192,12 @@ static tn_status open_data(tn_session *s)
                          .epochs = tn_recipe_int(r, "data.epochs"), .seq_len = s->shape.seq, .global_batch = s->global_batch,
                          .vocab_size = s->vocab};
     path_list(r, "data.path", paths, &o.n_paths);
+    if (!strcmp(o.source, "random")) { /* `data.source=random` on a recipe made for a text: the rest of the section is idle */
+        o.n_paths = 0;
+        o.validation = 0;
+        o.epochs = 0;
+        o.packing = "stream";
+    }
     TN_TRY(tn_data_open(&o, &s->data));
     TN_TRY(tn_data_check_steps(s->data, tn_recipe_int(r, "training.steps")));
     if (!s->validates) return TN_OK;
