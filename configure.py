@@ -8,6 +8,7 @@ of source files changes. docs/decisions/0001-build.md says why the build looks a
 import argparse
 import concurrent.futures
 import glob
+import hashlib
 import importlib.util
 import json
 import os
@@ -264,7 +265,8 @@ def config_ninja(args, got):
     lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash"]
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
-    programs = [s for d in WATCHED for s in sources(d)] + [MAIN] * os.path.exists(MAIN)  # their floors come from includes
+    programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives
+    programs = sorted(programs) + [MAIN] * os.path.exists(MAIN)
     variants = ["asan", "hostile"] if got["asan, ubsan"] else []
     needs = ["tests-release"] + ["tests-" + v for v in variants]
     if got["tsan"]:
@@ -296,10 +298,20 @@ def config_ninja(args, got):
     return lines_of("config.ninja - written by configure.py: this machine", body)
 
 
+def folders_of(src):
+    """The folders whose headers a file includes, also by way of tests/*.h."""
+    with open(src) as f:
+        included = re.findall(r'^#include "(([^"]*)/[^/"]*)"', f.read(), re.M)
+    folders = {folder for _, folder in included}
+    for header, folder in included:
+        if folder == "tests" and os.path.exists(header) and header != src:
+            folders |= folders_of(header)
+    return folders
+
+
 def floors_of(src):
     """The archives a program needs, top first: those of the floors that it includes, and what these see."""
-    with open(src) as f:
-        included = re.findall(r'^#include "([^"]*)/[^/"]*"', f.read(), re.M)
+    included = folders_of(src)
     todo = ["base"] + [floor for floor, folders in FLOORS for d in included if d in folders]
     seen = set()
     while todo:
@@ -414,7 +426,8 @@ def main():
             known = json.load(f)
         argv, args = known["argv"], parse(known["argv"])
         args.cc, args.clang = known["cc"], known["clang"]
-    own = open(__file__).read()
+    with open(__file__, "rb") as f:
+        own = hashlib.sha256(f.read()).hexdigest()
     if known.get("configure") == own and not args.install_deps:
         todo, got = [], known["found"]  # only the file list changed
     else:

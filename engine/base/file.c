@@ -11,7 +11,13 @@
 #include "engine/base/mem.h"
 #include "engine/base/text.h"
 
-enum { READ_BYTES = 1 << 30, PATH_BYTES = 4096 };
+/* The most that one read or write is asked for. */
+#ifdef TN_HOSTILE
+enum { PIECE_BYTES = 61 };
+#else
+enum { PIECE_BYTES = 1 << 30 };
+#endif
+enum { PATH_BYTES = 4096 };
 
 struct tn_file {
     int fd;
@@ -41,7 +47,7 @@ static tn_status read_all(int fd, const char *path, char *to, int64_t n, int64_t
 {
     int64_t done = 0;
     while (done < n) {
-        int64_t want = n - done < READ_BYTES ? n - done : READ_BYTES;
+        int64_t want = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
         ssize_t r = tn_fault_hit(TN_FAULT_FILE_READ) ? -1 : read(fd, to + done, (size_t)want);
         if (r < 0 && errno == EINTR) continue;
         if (r < 0) return tn_file_error(path, "read");
@@ -130,7 +136,7 @@ tn_status tn_file_put(tn_file *f, const void *data, size_t n)
 {
     const char *from = data;
     while (n) {
-        ssize_t w = tn_fault_hit(TN_FAULT_FILE_WRITE) ? -1 : write(f->fd, from, n < READ_BYTES ? n : READ_BYTES);
+        ssize_t w = tn_fault_hit(TN_FAULT_FILE_WRITE) ? -1 : write(f->fd, from, n < PIECE_BYTES ? n : PIECE_BYTES);
         if (w < 0 && errno == EINTR) continue;
         if (w < 0) return tn_file_error(f->path, "write");
         from += w;

@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Hostile: arrays move at nearly every growth and each arena block is a heap block of its own, where a sanitizer sees its ends. */
+#ifdef TN_HOSTILE
+enum { FIRST_ITEMS = 1, BLOCK_BYTES = 1 };
+#else
+enum { FIRST_ITEMS = 16, BLOCK_BYTES = 1 << 16 };
+#endif
+
 static _Atomic int64_t n_allocs;
 static _Atomic int64_t fail_at;
 
@@ -41,7 +48,7 @@ void tn_free(void *p)
 tn_status tn_grow(void **items, int64_t *capacity, int64_t need, size_t size)
 {
     if (need <= *capacity) return TN_OK;
-    int64_t cap = *capacity ? *capacity : 16;
+    int64_t cap = *capacity ? *capacity : FIRST_ITEMS;
     while (cap < need) cap *= 2;
     void *p = get(*items, (size_t)cap * size);
     if (!p) TN_FAIL(TN_FAILED, "memory: cannot allocate %zu bytes", (size_t)cap * size);
@@ -51,7 +58,6 @@ tn_status tn_grow(void **items, int64_t *capacity, int64_t need, size_t size)
     return TN_OK;
 }
 
-enum { BLOCK_BYTES = 1 << 16 };
 
 struct tn_arena_block {
     struct tn_arena_block *next;

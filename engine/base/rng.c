@@ -175,7 +175,11 @@ double tn_rng_normal_inverse(double p)
     return q * poly7(mid_num, r) / poly7(mid_den, r);
 }
 
+#ifdef TN_HOSTILE
+enum { BATCH = 3 };
+#else
 enum { BATCH = 64 };
+#endif
 
 /* A batch at a time, so that the long middle part has no branch. */
 static void fill_normal(tn_rng r, const tn_rng_dist *d, uint64_t first, int64_t n, float *out)

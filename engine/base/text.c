@@ -9,6 +9,13 @@
 
 #include "engine/base/mem.h"
 
+/* What one append writes without measuring first. */
+#ifdef TN_HOSTILE
+enum { SMALL_BYTES = 8 };
+#else
+enum { SMALL_BYTES = 256 };
+#endif
+
 /* Room for n more bytes and the closing NUL. */
 static bool reserve(tn_text *t, size_t n)
 {
@@ -30,7 +37,7 @@ void tn_text_put(tn_text *t, const char *bytes, size_t n)
 
 void tn_text_add(tn_text *t, const char *fmt, ...)
 {
-    char small[256];
+    char small[SMALL_BYTES];
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(small, sizeof small, fmt, ap);

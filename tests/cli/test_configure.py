@@ -91,6 +91,24 @@ def installs(top, configured):
     check(os.stat(os.path.join(top, "stage" + configured, "bin/titan")).st_mode & stat.S_IXOTH, "titan is no program")
 
 
+def installs_what_is_missing(top):
+    """apt-get and sudo are ours here: the compiler finds jansson once it was installed."""
+    put(top, "bin/sudo", '#!/bin/sh\nexec "$@"\n')
+    put(top, "bin/apt-get", '#!/bin/sh\necho "$@" >> "%s/apt.log"\n' % top)
+    put(top, "cc-without", '#!/bin/sh\ncase "$*" in *-ljansson*) grep -q "install.* libjansson-dev" "%s/apt.log" || exit 1;; esac\n'
+                           'exec cc "$@"\n' % top)
+    for name in ("bin/sudo", "bin/apt-get"):
+        os.chmod(os.path.join(top, name), 0o755)
+    env = dict(os.environ, PATH=os.path.join(top, "bin") + os.pathsep + os.environ["PATH"])
+    code, said = command(top, sys.executable, "configure.py", "--install-deps", "--cc", os.path.join(top, "cc-without"), env=env)
+    with open(os.path.join(top, "apt.log")) as f:
+        asked = f.read().splitlines()
+    check(code == 0 and asked[0] == "update" and "libjansson-dev" in asked[1].split(), "asked for %s: %s" % (asked, said))
+    check("-dev" not in asked[1].replace("libjansson-dev", ""), "asked for more than was missing: %s" % asked)
+    with open(os.path.join(top, "build/config.json")) as f:
+        check("install-deps" not in f.read().split('"configure"')[0], "installing is recorded and would be repeated")
+
+
 def missing(top):
     """A compiler for which jansson is not there."""
     shutil.rmtree(os.path.join(top, "build"))
@@ -100,6 +118,7 @@ def missing(top):
     check(code == 1 and "jansson          no   apt-get install libjansson-dev" in said, "the table: " + said)
     check("missing: jansson" in said.splitlines()[-1] and "--install-deps" in said.splitlines()[-1], "the last line: " + said)
     check(not os.path.exists(os.path.join(top, "build")), "a failed configure.py wrote build/")
+    installs_what_is_missing(top)
     code, said = command(top, sys.executable, "configure.py", "--no-such-option")
     check(code == 2 and "--no-such-option" in said, "an unknown option: " + said)
 
