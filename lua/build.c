@@ -2,6 +2,7 @@
 
 #include "engine/base/clock.h"
 #include "graph/op.h"
+#include "lua/model.h"
 
 #include <string.h>
 
@@ -97,13 +98,20 @@ static tn_status trace(build *b, tn_graph **out, int32_t *loss)
                           .sp = tn_recipe_bool(b->r, "parallelism.enable_sequence_parallel"), .compute = b->pass.compute,
                           .rows = s->rows, .seq = s->seq, .n_microbatches = s->n_microbatches, .chunk_rows = s->rows, .chunk_seq = s->seq};
     tn_trace traced;
+    int64_t chunks = 1, vocab = 0;
+    bool loss_follows = b->o->kind != TN_BUILD_LOGITS;
+    if (loss_follows) TN_TRY(tn_model_int(b->r, "vocab_size", &vocab));
+    if (vocab) TN_TRY(choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq));
     TN_TRY(tn_trace_model(b->r, &t, &traced));
     *out = traced.g;
     *loss = traced.loss;
-    if (b->o->kind == TN_BUILD_LOGITS) return TN_OK;
-    int64_t chunks = 1, vocab = vocabulary(traced.g);
-    tn_status st = choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq);
-    if (!st && chunks > 1) { /* traced again at chunk extents: the vocabulary was not known before */
+    if (!loss_follows || vocab) {
+        traced.g->n_chunks = chunks;
+        return TN_OK;
+    }
+    /* a model without that key: only its logits say how large the vocabulary is */
+    tn_status st = choose_chunks(b->r, s, grid.seq, vocabulary(traced.g), &chunks, &t.chunk_rows, &t.chunk_seq);
+    if (!st && chunks > 1) {
         tn_graph_destroy(traced.g);
         *out = NULL;
         TN_TRY(tn_trace_model(b->r, &t, &traced));
