@@ -35,6 +35,9 @@ typedef __mmask16 tn_vmask;
 
 TN_VI tn_v tn_v_load(const float *p) { return _mm512_loadu_ps(p); }
 TN_VI void tn_v_store(float *p, tn_v x) { _mm512_storeu_ps(p, x); }
+/* To memory past the caches (p aligned to 64): for what is larger than they are. tn_v_stream_end before anybody reads it. */
+TN_VI void tn_v_stream(float *p, tn_v x) { _mm512_stream_ps(p, x); }
+TN_VI void tn_v_stream_end(void) { _mm_sfence(); }
 TN_VI tn_v tn_v_set(float x) { return _mm512_set1_ps(x); }
 TN_VI tn_v tn_v_zero(void) { return _mm512_setzero_ps(); }
 TN_VI tn_v tn_v_add(tn_v a, tn_v b) { return _mm512_add_ps(a, b); }
@@ -76,6 +79,8 @@ typedef struct { __m256i l, h; } tn_vmask;
 #define TN_V2(name, f) TN_VI tn_v name(tn_v a, tn_v b) { return (tn_v){f(a.l, b.l), f(a.h, b.h)}; }
 TN_VI tn_v tn_v_load(const float *p) { return (tn_v){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 TN_VI void tn_v_store(float *p, tn_v x) { _mm256_storeu_ps(p, x.l); _mm256_storeu_ps(p + 8, x.h); }
+TN_VI void tn_v_stream(float *p, tn_v x) { _mm256_stream_ps(p, x.l); _mm256_stream_ps(p + 8, x.h); }
+TN_VI void tn_v_stream_end(void) { _mm_sfence(); }
 TN_VI tn_v tn_v_set(float x) { return (tn_v){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 TN_VI tn_v tn_v_zero(void) { return (tn_v){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 TN_V2(tn_v_add, _mm256_add_ps)
@@ -142,6 +147,8 @@ typedef int64_t tn_vl __attribute__((vector_size(128), aligned(8)));
 
 TN_VI tn_v tn_v_load(const float *p) { tn_v r; memcpy(&r, p, 64); return r; }
 TN_VI void tn_v_store(float *p, tn_v x) { memcpy(p, &x, 64); }
+TN_VI void tn_v_stream(float *p, tn_v x) { memcpy(p, &x, 64); }
+TN_VI void tn_v_stream_end(void) { }
 TN_VI tn_v tn_v_set(float x) { return (tn_v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 TN_VI tn_v tn_v_zero(void) { return (tn_v){0}; }
 TN_VI tn_v tn_v_add(tn_v a, tn_v b) { return a + b; }
