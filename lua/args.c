@@ -1,7 +1,8 @@
 /* args.c - the command line: the table of commands and options, and the parser that obeys it.
  *
- * The first word that is neither option nor override is a command or, when it is none, the recipe to train. Options may stand
- * anywhere, "--x V" and "--x=V"; "--" ends them; "-" is a path: standard input. */
+ * The first word that is neither option nor override is a command or, when it is none, the recipe
+ * to train. Options may stand anywhere, "--x V" and "--x=V"; "--" ends them; "-" is a path:
+ * standard input. */
 #include "lua/commands.h"
 
 #include "engine/base/file.h"
@@ -16,29 +17,41 @@
 #define LUA_OPTIONS " --lua-seconds --lua-memory "
 
 const tn_command tn_commands[] = {
-    {"train", "titan RECIPE [section.key=value ...]", "train; RECIPE is a Lua file, - is standard input", 1, 1, true,
+    {"train", "titan RECIPE [section.key=value ...]",
+     "train; RECIPE is a Lua file, - is standard input", 1, 1, true,
      " -n --print-config" LUA_OPTIONS, tn_command_train},
     {"plan", "titan plan RECIPE [section.key=value ...]",
-     "what is known before a run: parameters, FLOPs, memory and its owners, traffic, step time", 1, 1, true,
-     " --world --json --print-config" LUA_OPTIONS, tn_command_plan},
+     "what is known before a run: parameters, FLOPs, memory and its owners, traffic, step time", 1,
+     1, true, " --world --json --print-config" LUA_OPTIONS, tn_command_plan},
     {"graph", "titan graph RECIPE|FILE.graph [section.key=value ...]",
      "print the graph behind any pass, or check a graph that was printed", 1, 1, true,
-     " --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS, tn_command_graph},
+     " --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS,
+     tn_command_graph},
     {"parity", "titan parity DIR [section.key=value ...]",
-     "compute a Hugging Face folder's golden values and compare", 1, 1, true, " -n --out" LUA_OPTIONS, tn_command_parity},
-    {"diff", "titan diff RUN_A RUN_B", "compare two dump folders: IDENTICAL, or the first step and quantity that differs", 2, 2,
+     "compute a Hugging Face folder's golden values and compare", 1, 1, true,
+     " -n --out" LUA_OPTIONS, tn_command_parity},
+    {"diff", "titan diff RUN_A RUN_B",
+     "compare two dump folders: IDENTICAL, or the first step and quantity that differs", 2, 2,
      false, " ", tn_command_diff},
-    {"doctor", "titan doctor", "what this build and this machine offer, and why the rest is not used", 0, 0, false, " ",
+    {"doctor", "titan doctor",
+     "what this build and this machine offer, and why the rest is not used", 0, 0, false, " ",
      tn_command_doctor},
-    {"help", "titan help [COMMAND|SECTION|KEY|OP]", "this text, or one subject", 0, 1, false, " ", tn_command_help},
+    {"help", "titan help [COMMAND|SECTION|KEY|OP]", "this text, or one subject", 0, 1, false, " ",
+     tn_command_help},
     {"version", "titan --version", "the version", 0, 0, false, " ", tn_command_version},
-    {"tokenize", "titan tokenize TOKENIZER.json", "text to token ids", 0, INT_MAX, false, " ", NULL},
+    {"tokenize", "titan tokenize TOKENIZER.json", "text to token ids", 0, INT_MAX, false, " ",
+     NULL},
     {"data", "titan data build|info|show ...", "token files", 0, INT_MAX, false, " ", NULL},
-    {"generate", "titan generate FOLDER --prompt TEXT", "sample from a model", 0, INT_MAX, false, " ", NULL},
-    {"ckpt", "titan ckpt ls|verify|diff|view|reindex|reshard|cat ...", "look after checkpoints", 0, INT_MAX, false, " ", NULL},
-    {"convert", "titan convert --to hf|titan|single IN OUT", "Hugging Face folders in and out", 0, INT_MAX, false, " ", NULL},
-    {"simulate", "titan simulate RECIPE", "step time on hardware that is not here", 0, INT_MAX, false, " ", NULL},
-    {"import", "titan import FILE.toml", "a TorchTitan configuration as a recipe", 0, INT_MAX, false, " ", NULL},
+    {"generate", "titan generate FOLDER --prompt TEXT", "sample from a model", 0, INT_MAX, false,
+     " ", NULL},
+    {"ckpt", "titan ckpt ls|verify|diff|view|reindex|reshard|cat ...", "look after checkpoints", 0,
+     INT_MAX, false, " ", NULL},
+    {"convert", "titan convert --to hf|titan|single IN OUT", "Hugging Face folders in and out", 0,
+     INT_MAX, false, " ", NULL},
+    {"simulate", "titan simulate RECIPE", "step time on hardware that is not here", 0, INT_MAX,
+     false, " ", NULL},
+    {"import", "titan import FILE.toml", "a TorchTitan configuration as a recipe", 0, INT_MAX,
+     false, " ", NULL},
     {"-i", "titan -i [RECIPE]", "look at a recipe interactively", 0, INT_MAX, false, " ", NULL},
 };
 const int tn_n_commands = TN_COUNT(tn_commands);
@@ -47,7 +60,8 @@ const tn_option tn_options[] = {
     {"-n", "RANKS", "local processes to start; this build runs 1"},
     {"--world", "N", "ranks to plan for"},
     {"--json", NULL, "the answer for programs"},
-    {"--print-config", NULL, "print the resolved recipe as Lua and where each value came from, and stop"},
+    {"--print-config", NULL,
+     "print the resolved recipe as Lua and where each value came from, and stop"},
     {"--out", "FILE", "write what was computed to this safetensors file"},
     {"--format", "text", "how to print the graph"},
     {"--rank", "R", "whose program"},
@@ -62,34 +76,35 @@ const int tn_n_options = TN_COUNT(tn_options);
 
 enum { MAX_NAME = 64 };
 
-const tn_command *tn_command_find(const char *name)
-{
+const tn_command *tn_command_find(const char *name) {
     for (int i = 0; i < tn_n_commands; i++) {
         if (strcmp(tn_commands[i].name, name) == 0) return &tn_commands[i];
     }
     return NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ values */
+/* --------------------------------------------------------------------------------------- values */
 
-static tn_status read_int(const char *option, const char *text, int64_t least, int64_t most, int64_t *out)
-{
+static tn_status read_int(const char *option, const char *text, int64_t least, int64_t most,
+                          int64_t *out) {
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
     if (errno || end == text || *end || v < least || v > most)
-        TN_FAIL(TN_BAD_INPUT, "command line: %s %s: must be an integer of at least %lld", option, text, (long long)least);
+        TN_FAIL(TN_BAD_INPUT, "command line: %s %s: must be an integer of at least %lld", option,
+                text, (long long)least);
     *out = v;
     return TN_OK;
 }
 
-static tn_status set_number(tn_args *a, const char *name, const char *value, bool *done)
-{
+static tn_status set_number(tn_args *a, const char *name, const char *value, bool *done) {
     int64_t v = 0;
     *done = true;
     if (strcmp(name, "-n") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &v));
-        if (v > 1) TN_FAIL(TN_BAD_INPUT, "command line: -n %s: this build runs one rank; leave -n out", value);
+        if (v > 1)
+            TN_FAIL(TN_BAD_INPUT, "command line: -n %s: this build runs one rank; leave -n out",
+                    value);
         a->ranks = (int)v;
     } else if (strcmp(name, "--world") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &a->world));
@@ -110,61 +125,70 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
     return TN_OK;
 }
 
-static tn_status set_option(tn_args *a, const char *name, const char *value)
-{
+static tn_status set_option(tn_args *a, const char *name, const char *value) {
     bool done;
     TN_TRY(set_number(a, name, value, &done));
     if (done) return TN_OK;
-    if (strcmp(name, "--json") == 0) a->json = true;
-    else if (strcmp(name, "--print-config") == 0) a->print_config = true;
-    else if (strcmp(name, "--out") == 0) a->out = value;
-    else if (strcmp(name, "--pass") == 0) a->pass = value;
-    else if (strcmp(name, "--module") == 0) a->module = value;
-    else if (strcmp(name, "--dump-to") == 0) a->dump_to = value;
-    else if (strcmp(name, "--dump-pass") == 0) a->dump_pass = value;
+    if (strcmp(name, "--json") == 0)
+        a->json = true;
+    else if (strcmp(name, "--print-config") == 0)
+        a->print_config = true;
+    else if (strcmp(name, "--out") == 0)
+        a->out = value;
+    else if (strcmp(name, "--pass") == 0)
+        a->pass = value;
+    else if (strcmp(name, "--module") == 0)
+        a->module = value;
+    else if (strcmp(name, "--dump-to") == 0)
+        a->dump_to = value;
+    else if (strcmp(name, "--dump-pass") == 0)
+        a->dump_pass = value;
     else if (strcmp(name, "--format") == 0) {
         if (strcmp(value, "text"))
-            TN_FAIL(TN_BAD_INPUT, "command line: --format %s: this build prints graphs as text only; leave it out", value);
+            TN_FAIL(
+                TN_BAD_INPUT,
+                "command line: --format %s: this build prints graphs as text only; leave it out",
+                value);
         a->format = value;
     }
     return TN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- words */
+/* ---------------------------------------------------------------------------------------- words */
 
 /* "training.steps=10", "device=cpu" */
-static bool is_override(const char *word)
-{
+static bool is_override(const char *word) {
     size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
     return n > 0 && word[n] == '=' && word[0] != '.' && !(word[0] >= '0' && word[0] <= '9');
 }
 
-static const tn_option *find_option(const char *name)
-{
+static const tn_option *find_option(const char *name) {
     for (int i = 0; i < tn_n_options; i++) {
         if (strcmp(tn_options[i].name, name) == 0) return &tn_options[i];
     }
     return NULL;
 }
 
-static tn_status unknown_option(const char *word, const char *name, const char *next)
-{
+static tn_status unknown_option(const char *word, const char *name, const char *next) {
     const char *names[TN_COUNT(tn_options)];
     const char *equals = strchr(word, '=');
     if (strchr(name, '.')) {
         const char *value = equals ? equals + 1 : next && next[0] != '-' ? next : "VALUE";
-        TN_FAIL(TN_BAD_INPUT, "command line: %s: settings are written without dashes; write %s=%s", name, name + 2, value);
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: settings are written without dashes; write %s=%s",
+                name, name + 2, value);
     }
     for (int i = 0; i < tn_n_options; i++) names[i] = tn_options[i].name;
     const char *near = tn_text_nearest(name, names, tn_n_options);
-    if (near) TN_FAIL(TN_BAD_INPUT, "command line: %s: no such option; did you mean %s?", name, near);
-    TN_FAIL(TN_BAD_INPUT, "command line: %s: no such option; settings are written section.key=value, `titan help` lists the options",
+    if (near)
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: no such option; did you mean %s?", name, near);
+    TN_FAIL(TN_BAD_INPUT,
+            "command line: %s: no such option; settings are written section.key=value, `titan "
+            "help` lists the options",
             name);
 }
 
 /* argv[*at] is an option; moves *at over its value. */
-static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const tn_option **used)
-{
+static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const tn_option **used) {
     const char *word = argv[*at], *equals = strchr(word, '='), *value = NULL;
     char name[MAX_NAME];
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
@@ -177,18 +201,22 @@ static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const t
     snprintf(name, sizeof name, "%.*s", (int)n, word);
     const tn_option *o = find_option(name);
     if (!o) return unknown_option(word, name, *at + 1 < argc ? argv[*at + 1] : NULL);
-    if (!o->value && value) TN_FAIL(TN_BAD_INPUT, "command line: %s: takes no value; leave '=%s' out", name, value);
+    if (!o->value && value)
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: takes no value; leave '=%s' out", name, value);
     if (o->value && !value) {
-        if (*at + 1 >= argc) TN_FAIL(TN_BAD_INPUT, "command line: %s: its value is missing; write %s %s", name, name, o->value);
+        if (*at + 1 >= argc)
+            TN_FAIL(TN_BAD_INPUT, "command line: %s: its value is missing; write %s %s", name, name,
+                    o->value);
         value = argv[++*at];
     }
-    if (o->value && !value[0]) TN_FAIL(TN_BAD_INPUT, "command line: %s: its value is empty; write %s %s", name, name, o->value);
+    if (o->value && !value[0])
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: its value is empty; write %s %s", name, name,
+                o->value);
     *used = o;
     return set_option(a, name, value);
 }
 
-static tn_status check_option(const tn_command *c, const tn_option *o)
-{
+static tn_status check_option(const tn_command *c, const tn_option *o) {
     char padded[MAX_NAME + 2];
     snprintf(padded, sizeof padded, " %s ", o->name);
     if (strstr(c->options, padded)) return TN_OK;
@@ -196,14 +224,14 @@ static tn_status check_option(const tn_command *c, const tn_option *o)
     for (int i = 0; i < tn_n_commands && !of; i++) {
         if (strstr(tn_commands[i].options, padded)) of = tn_commands[i].usage;
     }
-    TN_FAIL(TN_BAD_INPUT, "command line: %s: not an option of `%s`; it belongs to `%s %s`", o->name, c->usage, of, o->name);
+    TN_FAIL(TN_BAD_INPUT, "command line: %s: not an option of `%s`; it belongs to `%s %s`", o->name,
+            c->usage, of, o->name);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- whole */
+/* ---------------------------------------------------------------------------------------- whole */
 
 /* The first path is a command's name, or the recipe of "train". */
-static tn_status choose_command(tn_args *a)
-{
+static tn_status choose_command(tn_args *a) {
     const char *names[TN_COUNT(tn_commands)];
     if (a->command) return TN_OK;
     a->command = a->n_paths ? tn_command_find(a->paths[0]) : NULL;
@@ -212,10 +240,14 @@ static tn_status choose_command(tn_args *a)
         a->n_paths--;
         return TN_OK;
     }
-    if (a->n_paths == 0) TN_FAIL(TN_BAD_INPUT, "command line: no recipe; `titan RECIPE` trains, `titan help` lists the commands");
+    if (a->n_paths == 0)
+        TN_FAIL(TN_BAD_INPUT,
+                "command line: no recipe; `titan RECIPE` trains, `titan help` lists the commands");
     const char *word = a->paths[0];
-    bool file = strchr(word, '/') || strchr(word, '.') || strcmp(word, "-") == 0 || tn_file_exists(word);
-    if (!file && strcmp(word, "train") == 0) TN_FAIL(TN_BAD_INPUT, "command line: train: not a command; `titan RECIPE` trains");
+    bool file =
+        strchr(word, '/') || strchr(word, '.') || strcmp(word, "-") == 0 || tn_file_exists(word);
+    if (!file && strcmp(word, "train") == 0)
+        TN_FAIL(TN_BAD_INPUT, "command line: train: not a command; `titan RECIPE` trains");
     for (int i = 0; i < tn_n_commands; i++) names[i] = tn_commands[i].name;
     if (!file)
         TN_FAIL(TN_BAD_INPUT, "command line: %s: neither a recipe nor a command%s", word,
@@ -224,30 +256,39 @@ static tn_status choose_command(tn_args *a)
     return TN_OK;
 }
 
-static tn_status check_shape(const tn_args *a)
-{
+static tn_status check_shape(const tn_args *a) {
     const tn_command *c = a->command;
-    if (!c->run) TN_FAIL(TN_BAD_INPUT, "command line: %s: this build does not have it yet; `titan help` lists what it has", c->name);
+    if (!c->run)
+        TN_FAIL(TN_BAD_INPUT,
+                "command line: %s: this build does not have it yet; `titan help` lists what it has",
+                c->name);
     if (a->n_overrides && !c->recipe)
-        TN_FAIL(TN_BAD_INPUT, "command line: %s: %s takes no settings; leave it out", a->overrides[0], c->name);
-    if (a->n_paths < c->min_paths) TN_FAIL(TN_BAD_INPUT, "command line: too few words; write %s", c->usage);
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: %s takes no settings; leave it out",
+                a->overrides[0], c->name);
+    if (a->n_paths < c->min_paths)
+        TN_FAIL(TN_BAD_INPUT, "command line: too few words; write %s", c->usage);
     if (a->n_paths > c->max_paths)
-        TN_FAIL(TN_BAD_INPUT, "command line: '%s' is too much; write %s", a->paths[c->max_paths], c->usage);
+        TN_FAIL(TN_BAD_INPUT, "command line: '%s' is too much; write %s", a->paths[c->max_paths],
+                c->usage);
     return TN_OK;
 }
 
-static tn_status parse(int argc, char **argv, tn_args *a)
-{
+static tn_status parse(int argc, char **argv, tn_args *a) {
     const tn_option *used[TN_COUNT(tn_options)];
     int n_used = 0;
     bool only_paths = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (only_paths || strcmp(word, "-") == 0) a->paths[a->n_paths++] = word;
-        else if (strcmp(word, "--") == 0) only_paths = true;
-        else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) a->command = tn_command_find("help");
-        else if (strcmp(word, "--version") == 0) a->command = tn_command_find("version");
-        else if (strcmp(word, "-i") == 0) a->command = tn_command_find("-i");
+        if (only_paths || strcmp(word, "-") == 0)
+            a->paths[a->n_paths++] = word;
+        else if (strcmp(word, "--") == 0)
+            only_paths = true;
+        else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+            a->command = tn_command_find("help");
+        else if (strcmp(word, "--version") == 0)
+            a->command = tn_command_find("version");
+        else if (strcmp(word, "-i") == 0)
+            a->command = tn_command_find("-i");
         else if (word[0] == '-') {
             const tn_option *o = NULL;
             TN_TRY(take_option(a, argc, argv, &i, &o));
@@ -255,8 +296,10 @@ static tn_status parse(int argc, char **argv, tn_args *a)
             for (int k = 0; k < n_used; k++) seen |= used[k] == o;
             if (seen) TN_FAIL(TN_BAD_INPUT, "command line: %s: given twice; keep one", o->name);
             used[n_used++] = o;
-        } else if (is_override(word)) a->overrides[a->n_overrides++] = word;
-        else a->paths[a->n_paths++] = word;
+        } else if (is_override(word))
+            a->overrides[a->n_overrides++] = word;
+        else
+            a->paths[a->n_paths++] = word;
     }
     TN_TRY(choose_command(a));
     TN_TRY(check_shape(a));
@@ -264,8 +307,7 @@ static tn_status parse(int argc, char **argv, tn_args *a)
     return TN_OK;
 }
 
-tn_status tn_args_parse(int argc, char **argv, tn_args *out)
-{
+tn_status tn_args_parse(int argc, char **argv, tn_args *out) {
     void *paths = NULL, *overrides = NULL;
     *out = (tn_args){.ranks = 1, .format = "text"};
     TN_TRY(tn_alloc((size_t)argc * sizeof(char *), &paths));
@@ -277,16 +319,17 @@ tn_status tn_args_parse(int argc, char **argv, tn_args *out)
     return st;
 }
 
-void tn_args_fini(tn_args *a)
-{
+void tn_args_fini(tn_args *a) {
     for (int i = 0; i < TN_COUNT(a->owned); i++) tn_free((void *)a->owned[i]);
     *a = (tn_args){0};
 }
 
-tn_status tn_args_recipe(const tn_args *a, tn_recipe **out)
-{
+tn_status tn_args_recipe(const tn_args *a, tn_recipe **out) {
     tn_recipe_options o = {
-        .path = a->paths[0], .overrides = a->overrides, .n_overrides = a->n_overrides, .host = a->host,
+        .path = a->paths[0],
+        .overrides = a->overrides,
+        .n_overrides = a->n_overrides,
+        .host = a->host,
     };
     return tn_recipe_open(&o, out);
 }

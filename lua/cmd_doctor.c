@@ -1,4 +1,5 @@
-/* cmd_doctor.c - `titan doctor`: what this build and this machine offer, what is used, and why the rest is not. */
+/* cmd_doctor.c - `titan doctor`: what this build and this machine offer, what is used, and why the
+ * rest is not. */
 #include "lua/commands.h"
 
 #include "engine/base/file.h"
@@ -26,28 +27,24 @@
 #endif
 
 #if defined __x86_64__
-static bool machine_has(tn_isa isa)
-{
+static bool machine_has(tn_isa isa) {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
     return isa == TN_ISA_AVX2 ? avx2 : isa == TN_ISA_AVX512 ? avx2 && avx512 : true;
 }
 #else
-static bool machine_has(tn_isa isa)
-{
+static bool machine_has(tn_isa isa) {
     return isa == TN_ISA_PORTABLE;
 }
 #endif
 
-static void say(const char *subject, const char *text)
-{
+static void say(const char *subject, const char *text) {
     printf("%-14s %s\n", subject, text);
 }
 
 /* The value of the first "key : value" line of a file of /proc, "" if there is none. */
-static void proc_value(const char *path, const char *key, char *out, size_t size)
-{
+static void proc_value(const char *path, const char *key, char *out, size_t size) {
     char line[512];
     out[0] = 0;
     FILE *f = fopen(path, "r");
@@ -61,77 +58,83 @@ static void proc_value(const char *path, const char *key, char *out, size_t size
     if (f) fclose(f);
 }
 
-static void tell_program(void)
-{
+static void tell_program(void) {
     char exe[PATH_MAX], share[PATH_MAX];
     struct utsname system_name;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;
     printf("%-14s titan %s, built with %s\n", "program", TN_VERSION, COMPILER);
     say("", exe);
-    if (tn_where_share(share, sizeof share) == TN_OK) printf("%-14s %s (lua/prelude, recipes)\n", "share", share);
-    else printf("%-14s not found: %s\n", "share", tn_error_text());
+    if (tn_where_share(share, sizeof share) == TN_OK)
+        printf("%-14s %s (lua/prelude, recipes)\n", "share", share);
+    else
+        printf("%-14s not found: %s\n", "share", tn_error_text());
     tn_error_clear();
-    if (uname(&system_name) == 0) printf("%-14s %s %s %s\n", "system", system_name.sysname, system_name.release, system_name.machine);
+    if (uname(&system_name) == 0)
+        printf("%-14s %s %s %s\n", "system", system_name.sysname, system_name.release,
+               system_name.machine);
 }
 
-static void tell_cpu(void)
-{
+static void tell_cpu(void) {
     char model[256];
     tn_isa best = tn_isa_best();
     proc_value("/proc/cpuinfo", "model name", model, sizeof model);
     say("cpu", model[0] ? model : "unknown");
     for (int i = TN_N_ISA - 1; i >= 0; i--) {
         tn_isa isa = (tn_isa)i;
-        const char *state = isa == best ? "used (device.isa = \"auto\")"
+        const char *state = isa == best          ? "used (device.isa = \"auto\")"
                             : tn_isa_usable(isa) ? "works, same bits, slower"
-                            : machine_has(isa)   ? "not used: not in this build (the compiler has no such kernels)"
-                                                 : "not used: this machine does not have it";
+                            : machine_has(isa)
+                                ? "not used: not in this build (the compiler has no such kernels)"
+                                : "not used: this machine does not have it";
         printf("  %-12s %s\n", tn_isa_name(isa), state);
     }
-    printf("%-14s %d (the cores this process may use; device.threads)\n", "threads", tn_pool_cores());
+    printf("%-14s %d (the cores this process may use; device.threads)\n", "threads",
+           tn_pool_cores());
 }
 
-static void tell_memory(void)
-{
+static void tell_memory(void) {
     struct sysinfo info;
     char available[64], limit[64];
     proc_value("/proc/meminfo", "MemAvailable", available, sizeof available);
     int64_t bytes = (int64_t)strtoll(available, NULL, 10) * 1024;
     if (sysinfo(&info)) return;
-    snprintf(limit, sizeof limit, "%s", tn_text_bytes((int64_t)info.totalram * (int64_t)info.mem_unit).s);
+    snprintf(limit, sizeof limit, "%s",
+             tn_text_bytes((int64_t)info.totalram * (int64_t)info.mem_unit).s);
     printf("%-14s %s, %s available\n", "memory", limit, bytes ? tn_text_bytes(bytes).s : "unknown");
 }
 
-static void tell_libraries(void)
-{
-    printf("%-14s Lua %s, %s, %s\n", "libraries", tn_host_lua_version(), tn_json_library(), tn_hash_library());
-    say("  BLAS", "not used: titan's own kernels keep the order of sums (`ninja bench` compares with OpenBLAS, BLIS, oneDNN)");
+static void tell_libraries(void) {
+    printf("%-14s Lua %s, %s, %s\n", "libraries", tn_host_lua_version(), tn_json_library(),
+           tn_hash_library());
+    say("  BLAS", "not used: titan's own kernels keep the order of sums (`ninja bench` compares "
+                  "with OpenBLAS, BLIS, oneDNN)");
     say("  HDF5", "not used: checkpoints are not in this build yet");
     say("ranks", "1: communicators are not in this build yet");
     say("  MPI", "not used: one rank");
     say("  NCCL", "not used: one rank, no CUDA");
 }
 
-static void tell_cuda(void)
-{
+static void tell_cuda(void) {
     char driver[256], exe[PATH_MAX], plugin[PATH_MAX + 64];
     FILE *f = fopen("/proc/driver/nvidia/version", "r");
     driver[0] = 0;
     if (f && fgets(driver, sizeof driver, f)) driver[strcspn(driver, "\n")] = 0;
     if (f) fclose(f);
-    printf("%-14s %s\n", "cuda driver", driver[0] ? driver : "none (no /proc/driver/nvidia/version)");
+    printf("%-14s %s\n", "cuda driver",
+           driver[0] ? driver : "none (no /proc/driver/nvidia/version)");
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     exe[n > 0 ? n : 0] = 0;
     char *slash = strrchr(exe, '/');
     if (slash) *slash = 0;
     snprintf(plugin, sizeof plugin, "%s/libtitan_cuda.so", exe);
     printf("%-14s not used: %s\n", "cuda plugin",
-           tn_file_exists(plugin) ? "this build cannot load one yet" : "libtitan_cuda.so is not in this build yet; `titan plan` plans for GPUs");
+           tn_file_exists(plugin)
+               ? "this build cannot load one yet"
+               : "libtitan_cuda.so is not in this build yet; `titan plan` plans for GPUs");
 }
 
-tn_status tn_command_doctor(const tn_args *a)
-{
+tn_status tn_command_doctor(const tn_args *a) {
     (void)a;
     tell_program();
     tell_cpu();

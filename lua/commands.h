@@ -1,8 +1,9 @@
 /* commands.h - the command line, taken apart, and the commands behind it.
  *
- * titan.c parses (args.c), calls one of these and turns its status into the exit status: TN_OK 0, TN_FAILED 1, TN_BAD_INPUT 2,
- * TN_STOPPED 128 + the signal given to tn_command_stopped. A command prints its answer on standard output and everything else
- * through the log; it never exits and never prints its error.
+ * titan.c parses (args.c), calls one of these and turns its status into the exit status: TN_OK 0,
+ * TN_FAILED 1, TN_BAD_INPUT 2, TN_STOPPED 128 + the signal given to tn_command_stopped. A command
+ * prints its answer on standard output and everything else through the log; it never exits and
+ * never prints its error.
  */
 #ifndef TN_LUA_COMMANDS_H
 #define TN_LUA_COMMANDS_H
@@ -23,7 +24,7 @@ typedef struct tn_command {
     const char *name; /* "train" is what a recipe without a command means */
     const char *usage, *doc;
     int min_paths, max_paths;
-    bool recipe;         /* the first path is a recipe (or what stands for one) and overrides are legal */
+    bool recipe; /* the first path is a recipe (or what stands for one) and overrides are legal */
     const char *options; /* names, with spaces around each: " --json --out " */
     tn_command_fn run;   /* NULL: not in this build */
 } tn_command;
@@ -34,11 +35,12 @@ struct tn_args {
     int n_paths;
     const char **overrides; /* "section.key=value" */
     int n_overrides;
-    int ranks;         /* -n; 1 if not given */
-    int64_t world;     /* --world; 0 if not given */
-    int rank;          /* --rank; 0 */
+    int ranks;     /* -n; 1 if not given */
+    int64_t world; /* --world; 0 if not given */
+    int rank;      /* --rank; 0 */
     bool json, print_config;
-    const char *out, *format, *pass, *module, *dump_to, *dump_pass; /* NULL if not given; format "text" */
+    const char *out, *format, *pass, *module, *dump_to,
+        *dump_pass; /* NULL if not given; format "text" */
     const char **owned[2];
     tn_host_options host; /* for tn_recipe_open: --lua-seconds, --lua-memory, print, overrun */
 };

@@ -1,12 +1,14 @@
 /* host.c - the life of a state, its limits, and how its errors become titan's.
  *
- * Memory: the allocator lets the state pass its limit by a margin and sets a hook on the next instruction, which collects
- * garbage and, if that did not help, raises the error where the recipe stands. Only a block beyond the margin is refused on the
- * spot. Time: a count hook reads the thread's clock. Code in C that loops by itself (a pattern with many repetitions, table.move
- * over a huge range) is seen by no hook: a timer's signal ends it through options.overrun.
+ * Memory: the allocator lets the state pass its limit by a margin and sets a hook on the next
+ * instruction, which collects garbage and, if that did not help, raises the error where the recipe
+ * stands. Only a block beyond the margin is refused on the spot. Time: a count hook reads the
+ * thread's clock. Code in C that loops by itself (a pattern with many repetitions, table.move over
+ * a huge range) is seen by no hook: a timer's signal ends it through options.overrun.
  *
- * Once a limit is passed (h->over) our pcall and xpcall (sandbox.c) let every error through, so the error cannot be held up.
- * There are no finalizers (setmetatable refuses __gc) and no coroutines: both would run where the hook is not.
+ * Once a limit is passed (h->over) our pcall and xpcall (sandbox.c) let every error through, so the
+ * error cannot be held up. There are no finalizers (setmetatable refuses __gc) and no coroutines:
+ * both would run where the hook is not.
  */
 #include "lua/host.h"
 #include "engine/base/mem.h"
@@ -21,23 +23,22 @@
 #include <time.h>
 
 enum {
-    HOOK_EVERY = 10000,      /* instructions, about 0.1 ms */
-    BIG_BLOCK = 32 << 20,    /* a block that grows and is larger than any Lua stack: the stack is not what is being moved */
-    MAX_FRAMES = 4,          /* context lines */
-    MAX_LEVELS = 100,        /* calls looked at: lua_getstack counts from the top each time */
-    GRACE_S = 2,             /* after the deadline, for C code */
+    HOOK_EVERY = 10000,   /* instructions, about 0.1 ms */
+    BIG_BLOCK = 32 << 20, /* a block that grows and is larger than any Lua stack: the stack is not
+                             what is being moved */
+    MAX_FRAMES = 4,       /* context lines */
+    MAX_LEVELS = 100,     /* calls looked at: lua_getstack counts from the top each time */
+    GRACE_S = 2,          /* after the deadline, for C code */
 };
 
-/* ------------------------------------------------------------------------------------------------------ where we are */
+/* --------------------------------------------------------------------------------- where we are */
 
-static bool is_user(const lua_Debug *ar)
-{
+static bool is_user(const lua_Debug *ar) {
     return ar->source[0] == '@';
 }
 
 /* The first level from `level` on that runs a recipe's or module's text, or -1. */
-static int user_level(lua_State *L, int level, lua_Debug *ar)
-{
+static int user_level(lua_State *L, int level, lua_Debug *ar) {
     for (; level < MAX_LEVELS && lua_getstack(L, level, ar); level++) {
         lua_getinfo(L, "Sl", ar);
         if (is_user(ar)) return level;
@@ -45,36 +46,35 @@ static int user_level(lua_State *L, int level, lua_Debug *ar)
     return -1;
 }
 
-void tn_host_place(lua_State *L, char *out, size_t size)
-{
+void tn_host_place(lua_State *L, char *out, size_t size) {
     lua_Debug ar;
     out[0] = 0;
     if (user_level(L, 0, &ar) >= 0) snprintf(out, size, "%s:%d: ", ar.source + 1, ar.currentline);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ limits */
+/* --------------------------------------------------------------------------------------- limits */
 
-static double thread_clock_s(void)
-{
+static double thread_clock_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void time_text(const tn_host *h, const char *place, char *out, size_t size)
-{
-    snprintf(out, size, "%sthe recipe ran longer than %g s; is there a loop without an end? (--lua-seconds allows more)", place,
-             h->o.seconds);
+static void time_text(const tn_host *h, const char *place, char *out, size_t size) {
+    snprintf(out, size,
+             "%sthe recipe ran longer than %g s; is there a loop without an end? (--lua-seconds "
+             "allows more)",
+             place, h->o.seconds);
 }
 
-static void memory_text(const tn_host *h, const char *place, char *out, size_t size)
-{
-    snprintf(out, size, "%sthe recipe needs more than %lld MiB of memory; keep less in tables and texts (--lua-memory allows more)",
+static void memory_text(const tn_host *h, const char *place, char *out, size_t size) {
+    snprintf(out, size,
+             "%sthe recipe needs more than %lld MiB of memory; keep less in tables and texts "
+             "(--lua-memory allows more)",
              place, (long long)(h->o.memory_bytes >> 20));
 }
 
-static void hook(lua_State *L, lua_Debug *ar)
-{
+static void hook(lua_State *L, lua_Debug *ar) {
     tn_host *h = tn_host_of(L);
     char place[512];
     (void)ar;
@@ -97,16 +97,15 @@ static void hook(lua_State *L, lua_Debug *ar)
     lua_error(L);
 }
 
-static void *refuse(tn_host *h, bool fresh, size_t more)
-{
+static void *refuse(tn_host *h, bool fresh, size_t more) {
     h->refused = true;
     h->refused_at[0] = 0;
-    if (h->L && (fresh || more > BIG_BLOCK)) tn_host_place(h->L, h->refused_at, sizeof h->refused_at);
+    if (h->L && (fresh || more > BIG_BLOCK))
+        tn_host_place(h->L, h->refused_at, sizeof h->refused_at);
     return NULL;
 }
 
-static void *allocate(void *ud, void *p, size_t osize, size_t nsize)
-{
+static void *allocate(void *ud, void *p, size_t osize, size_t nsize) {
     tn_host *h = ud;
     void *q;
     if (!p) osize = 0; /* then it holds the kind of object */
@@ -137,8 +136,7 @@ static void *allocate(void *ud, void *p, size_t osize, size_t nsize)
 }
 
 /* In a signal handler, while the interpreter stands still in a C function. */
-static void on_timer(int signal_number, siginfo_t *info, void *context)
-{
+static void on_timer(int signal_number, siginfo_t *info, void *context) {
     tn_host *h = info->si_value.sival_ptr;
     char place[512], text[TN_HOST_TEXT];
     (void)signal_number;
@@ -149,8 +147,7 @@ static void on_timer(int signal_number, siginfo_t *info, void *context)
     h->o.overrun(text);
 }
 
-static void watch(tn_host *h, double seconds)
-{
+static void watch(tn_host *h, double seconds) {
     if (!h->timed) return;
     struct itimerspec t = {0};
     t.it_value.tv_sec = (time_t)seconds;
@@ -159,8 +156,7 @@ static void watch(tn_host *h, double seconds)
 }
 
 /* A machine without such timers goes without the watch. */
-static void start_timer(tn_host *h)
-{
+static void start_timer(tn_host *h) {
     struct sigaction act = {0};
     struct sigevent event = {0};
     timer_t timer;
@@ -169,16 +165,15 @@ static void start_timer(tn_host *h)
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = SIGALRM;
     event.sigev_value.sival_ptr = h;
-    if (!h->o.overrun || sigaction(SIGALRM, &act, NULL)) return;
-    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer)) return;
+    if (!h->o.overrun || timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer)) return;
+    sigaction(SIGALRM, &act, &h->before);
     h->timer = timer;
     h->timed = true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ errors */
+/* --------------------------------------------------------------------------------------- errors */
 
-int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...)
-{
+int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...) {
     tn_host *h = tn_host_of(L);
     va_list ap;
     if (!h->over) {
@@ -192,8 +187,7 @@ int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...)
     return lua_error(L);
 }
 
-int tn_host_raise(lua_State *L, tn_status code)
-{
+int tn_host_raise(lua_State *L, tn_status code) {
     tn_host *h = tn_host_of(L);
     if (!h->over) {
         snprintf(h->fail, sizeof h->fail, "%s", tn_error_text());
@@ -204,9 +198,9 @@ int tn_host_raise(lua_State *L, tn_status code)
     return lua_error(L);
 }
 
-/* Where `text` says that it comes from: the frame whose "chunk:line: " it starts with; NULL if none. */
-static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, int *line)
-{
+/* Where `text` says that it comes from: the frame whose "chunk:line: " it starts with; NULL if
+ * none. */
+static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, int *line) {
     for (int level = 0; level < MAX_LEVELS && lua_getstack(L, level, ar); level++) {
         lua_getinfo(L, "Sl", ar);
         size_t n = strlen(ar->short_src);
@@ -221,15 +215,14 @@ static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, in
 }
 
 /* One line: no control characters, no novel. */
-static void clean(const char *text, char *out, size_t size)
-{
+static void clean(const char *text, char *out, size_t size) {
     size_t n = 0;
-    for (; *text && n + 4 < size; text++) out[n++] = (unsigned char)*text < 32 || *text == 127 ? ' ' : *text;
+    for (; *text && n + 4 < size; text++)
+        out[n++] = (unsigned char)*text < 32 || *text == 127 ? ' ' : *text;
     snprintf(out + n, size - n, "%s", *text ? "..." : "");
 }
 
-static void add_frames(lua_State *L, tn_status code, const char *chunk, int line)
-{
+static void add_frames(lua_State *L, tn_status code, const char *chunk, int line) {
     lua_Debug ar;
     int n = 0;
     for (int level = 0; n < MAX_FRAMES && (level = user_level(L, level, &ar)) >= 0; level++) {
@@ -241,15 +234,16 @@ static void add_frames(lua_State *L, tn_status code, const char *chunk, int line
 }
 
 /* A Lua error becomes the thread's error record, while the calls that led to it are still there. */
-static void record(lua_State *L, const char *text)
-{
+static void record(lua_State *L, const char *text) {
     char what[512];
     lua_Debug ar;
     int line = 0;
     const char *rest = strip_place(L, text, &ar, &line);
-    bool inside = rest && !is_user(&ar); /* the prelude raised it, the recipe's line is what helps */
+    bool inside =
+        rest && !is_user(&ar); /* the prelude raised it, the recipe's line is what helps */
     clean(rest ? rest : text, what, sizeof what);
-    const char *mend = strncmp(what, "stack overflow", 14) == 0 ? "; a function calls itself without end" : "";
+    const char *mend =
+        strncmp(what, "stack overflow", 14) == 0 ? "; a function calls itself without end" : "";
     char deep[300] = "";
     if (inside) snprintf(deep, sizeof deep, "%s:%d", ar.short_src, line);
     if (!rest || inside) {
@@ -266,13 +260,13 @@ static void record(lua_State *L, const char *text)
     add_frames(L, TN_BAD_INPUT, ar.source + 1, line);
 }
 
-static int on_error(lua_State *L)
-{
+static int on_error(lua_State *L) {
     tn_host *h = tn_host_of(L);
     char text[100];
     const char *said = text;
     if (h->over) return 1;
-    if (lua_type(L, 1) == LUA_TSTRING || (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING))
+    if (lua_type(L, 1) == LUA_TSTRING ||
+        (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING))
         said = lua_tostring(L, -1);
     else
         snprintf(text, sizeof text, "an error that is no text but %s", luaL_typename(L, 1));
@@ -286,13 +280,13 @@ static int on_error(lua_State *L)
     return 1;
 }
 
-static tn_status status_of(tn_host *h, int lua_status)
-{
+static tn_status status_of(tn_host *h, int lua_status) {
     char text[TN_HOST_TEXT];
     if (lua_status == LUA_OK) return TN_OK;
     if (h->over) TN_FAIL(TN_BAD_INPUT, "%s", h->fail);
     if (lua_status == LUA_ERRRUN) return h->fail_status; /* on_error wrote the record */
-    if (lua_status == LUA_ERRMEM && h->starved) TN_FAIL(TN_FAILED, "memory: the machine has none left for the recipe");
+    if (lua_status == LUA_ERRMEM && h->starved)
+        TN_FAIL(TN_FAILED, "memory: the machine has none left for the recipe");
     if (lua_status == LUA_ERRMEM) {
         memory_text(h, h->refused_at, text, sizeof text);
         TN_FAIL(TN_BAD_INPUT, "%s", text);
@@ -300,8 +294,7 @@ static tn_status status_of(tn_host *h, int lua_status)
     TN_FAIL(TN_BAD_INPUT, "the recipe: an error inside the handling of an error");
 }
 
-tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg)
-{
+tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg) {
     lua_State *L = h->L;
     if (h->over) TN_FAIL(TN_BAD_INPUT, "%s", h->fail);
     if (!lua_checkstack(L, 8)) TN_FAIL(TN_FAILED, "memory: no Lua stack left");
@@ -321,23 +314,22 @@ tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg)
     return status_of(h, st);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- life */
+/* ----------------------------------------------------------------------------------------- life */
 
-static int open_in_lua(lua_State *L)
-{
+static int open_in_lua(lua_State *L) {
     (void)tn_sandbox_open(L);
     (void)tn_modules_open(L);
     return 0;
 }
 
-static tn_status set_up(tn_host *h, const char *folder)
-{
+static tn_status set_up(tn_host *h, const char *folder) {
     if (h->o.memory_bytes <= 0) h->o.memory_bytes = (int64_t)256 << 20;
     if (!(h->o.seconds > 0)) h->o.seconds = 10;
     if (!h->o.share) {
         TN_TRY(tn_where_share(h->share, sizeof h->share));
     } else if (!realpath(h->o.share, h->share)) {
-        TN_FAIL(TN_BAD_INPUT, "%s: no such folder; it must hold lua/prelude and recipes", h->o.share);
+        TN_FAIL(TN_BAD_INPUT, "%s: no such folder; it must hold lua/prelude and recipes",
+                h->o.share);
     }
     h->o.share = h->share;
     snprintf(h->folder, sizeof h->folder, "%s", folder ? folder : "");
@@ -349,8 +341,7 @@ static tn_status set_up(tn_host *h, const char *folder)
     return tn_host_call(h, open_in_lua, NULL);
 }
 
-tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_host **out)
-{
+tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_host **out) {
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_host), &mem));
     tn_host *h = mem;
@@ -364,10 +355,12 @@ tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_ho
     return TN_OK;
 }
 
-void tn_host_close(tn_host *h)
-{
+void tn_host_close(tn_host *h) {
     if (!h) return;
-    if (h->timed) timer_delete(h->timer);
+    if (h->timed) {
+        timer_delete(h->timer);
+        sigaction(SIGALRM, &h->before, NULL);
+    }
     if (h->L) {
         lua_sethook(h->L, NULL, 0, 0);
         lua_close(h->L);
@@ -378,22 +371,20 @@ void tn_host_close(tn_host *h)
     tn_free(h);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ running */
+/* -------------------------------------------------------------------------------------- running */
 
 typedef struct run_job {
     const tn_host_source *source;
 } run_job;
 
-static int run_in_lua(lua_State *L)
-{
+static int run_in_lua(lua_State *L) {
     run_job *job = lua_touserdata(L, 1);
     tn_host_compile(L, '@', job->source);
     lua_call(L, 0, 0);
     return 0;
 }
 
-tn_status tn_host_run(tn_host *h, const char *name, const char *text, size_t n_bytes)
-{
+tn_status tn_host_run(tn_host *h, const char *name, const char *text, size_t n_bytes) {
     run_job job;
     void *copy;
     TN_TRY(tn_alloc(n_bytes + 1, &copy));
@@ -409,8 +400,7 @@ typedef struct ask_job {
     const char *answer;
 } ask_job;
 
-static int ask_in_lua(lua_State *L)
-{
+static int ask_in_lua(lua_State *L) {
     static const char key; /* its address: where the answer is kept alive */
     ask_job *job = lua_touserdata(L, 1);
     tn_host_require(L, job->module);
@@ -423,16 +413,14 @@ static int ask_in_lua(lua_State *L)
     return 0;
 }
 
-tn_status tn_host_ask(tn_host *h, const char *module, const char *function, int n, const char *const *args,
-                      const char **out)
-{
+tn_status tn_host_ask(tn_host *h, const char *module, const char *function, int n,
+                      const char *const *args, const char **out) {
     ask_job job = {module, function, n, args, NULL};
     TN_TRY(tn_host_call(h, ask_in_lua, &job));
     *out = job.answer;
     return TN_OK;
 }
 
-const char *tn_host_lua_version(void)
-{
-    return LUA_RELEASE + sizeof "Lua " - 1;
+const char *tn_host_lua_version(void) {
+    return &LUA_RELEASE[sizeof "Lua " - 1];
 }

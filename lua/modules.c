@@ -1,11 +1,13 @@
-/* modules.c - where Lua text comes from: `require`, sources kept for messages, and the module titan.host.
+/* modules.c - where Lua text comes from: `require`, sources kept for messages, and the module
+ * titan.host.
  *
  *   titan, titan.nn      SHARE/lua/prelude/titan.lua, nn.lua    (or a module written in C)
  *   my.block             FOLDER/my/block.lua                    the recipe's own folder, first
  *   models.llama3        SHARE/recipes/models/llama3.lua
  *
- * A name is made of letters, digits and underscores with dots between them, so it cannot climb; a link that leads out of its
- * folder is refused; only regular files of at most MAX_TEXT bytes are read.
+ * A name is made of letters, digits and underscores with dots between them, so it cannot climb; a
+ * link that leads out of its folder is refused; only regular files of at most MAX_TEXT bytes are
+ * read.
  */
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -22,10 +24,10 @@ enum { MAX_TEXT = 4 << 20, MAX_NAME = 200 };
 #define LOADED "titan loaded"   /* name -> value; false while it loads */
 #define PRELOAD "titan preload" /* name -> C function */
 
-/* ----------------------------------------------------------------------------------------------------------- sources */
+/* -------------------------------------------------------------------------------------- sources */
 
-tn_status tn_host_keep(tn_host *h, const char *chunk, char *text, size_t n_bytes, const tn_host_source **out)
-{
+tn_status tn_host_keep(tn_host *h, const char *chunk, char *text, size_t n_bytes,
+                       const tn_host_source **out) {
     void *items = h->sources;
     const char *name = NULL;
     tn_status st = tn_grow(&items, &h->cap_sources, h->n_sources + 1, sizeof *h->sources);
@@ -40,8 +42,7 @@ tn_status tn_host_keep(tn_host *h, const char *chunk, char *text, size_t n_bytes
     return TN_OK;
 }
 
-void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
-{
+void tn_host_compile(lua_State *L, char mark, const tn_host_source *source) {
     tn_host_source s = *source; /* the list may move */
     const char *text = s.text;
     size_t n = s.n_bytes;
@@ -53,7 +54,8 @@ void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
         text += skip, n -= skip;
     }
     if (n && text[0] == LUA_SIGNATURE[0])
-        (void)tn_host_fail(L, TN_BAD_INPUT, "%s: this is precompiled Lua; titan reads text only", s.chunk);
+        (void)tn_host_fail(L, TN_BAD_INPUT, "%s: this is precompiled Lua; titan reads text only",
+                           s.chunk);
     lua_pushfstring(L, "%c%s", mark, s.chunk);
     int st = luaL_loadbufferx(L, text, n, lua_tostring(L, -1), "t");
     if (st == LUA_ERRMEM) (void)lua_error(L);
@@ -62,12 +64,13 @@ void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
         const char *said = lua_tostring(L, -1);
         size_t cut = strlen(s.chunk) < LUA_IDSIZE - 1 ? strlen(s.chunk) : LUA_IDSIZE - 1;
         bool placed = strlen(said) > cut && said[cut] == ':';
-        (void)tn_host_fail(L, TN_BAD_INPUT, "%s%s%s", s.chunk, placed ? "" : ": ", placed ? said + cut : said);
+        (void)tn_host_fail(L, TN_BAD_INPUT, "%s%s%s", s.chunk, placed ? "" : ": ",
+                           placed ? said + cut : said);
     }
     lua_remove(L, -2);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- require */
+/* -------------------------------------------------------------------------------------- require */
 
 typedef struct found {
     char path[PATH_MAX];  /* of the file */
@@ -75,8 +78,7 @@ typedef struct found {
     char mark;
 } found;
 
-static bool good_name(const char *name)
-{
+static bool good_name(const char *name) {
     size_t n = strlen(name);
     if (n == 0 || n > MAX_NAME) return false;
     for (size_t i = 0; i < n; i++) {
@@ -88,8 +90,7 @@ static bool good_name(const char *name)
 }
 
 /* ROOT/a/b.lua for "a.b", if it is a regular file below ROOT. */
-static bool look(lua_State *L, const char *root, const char *name, found *f)
-{
+static bool look(lua_State *L, const char *root, const char *name, found *f) {
     char real_root[PATH_MAX], real[PATH_MAX];
     struct stat info;
     int n = snprintf(f->path, sizeof f->path, "%s%s%s.lua", root, root[0] ? "/" : "", name);
@@ -98,18 +99,19 @@ static bool look(lua_State *L, const char *root, const char *name, found *f)
         if (*p == '.') *p = '/';
     }
     if (stat(f->path, &info)) return false;
-    if (!S_ISREG(info.st_mode)) return tn_host_fail(L, TN_BAD_INPUT, "%s: not a regular file", f->path);
+    if (!S_ISREG(info.st_mode))
+        return tn_host_fail(L, TN_BAD_INPUT, "%s: not a regular file", f->path);
     if (!realpath(root[0] ? root : ".", real_root) || !realpath(f->path, real)) return false;
     size_t at = strlen(real_root);
     if (strncmp(real, real_root, at) || real[at] != '/')
-        return tn_host_fail(L, TN_BAD_INPUT, "%s: a link that leads out of its folder; copy the file", f->path);
+        return tn_host_fail(L, TN_BAD_INPUT,
+                            "%s: a link that leads out of its folder; copy the file", f->path);
     snprintf(f->chunk, sizeof f->chunk, "%s", f->path);
     f->mark = '@';
     return true;
 }
 
-static bool find(lua_State *L, const char *name, found *f)
-{
+static bool find(lua_State *L, const char *name, found *f) {
     tn_host *h = tn_host_of(L);
     char root[PATH_MAX + 16];
     if (strcmp(name, "titan") == 0 || strncmp(name, "titan.", 6) == 0) {
@@ -127,8 +129,7 @@ static bool find(lua_State *L, const char *name, found *f)
 }
 
 /* Pushes the chunk of module `name` as a function. */
-static void load_module(lua_State *L, const char *name)
-{
+static void load_module(lua_State *L, const char *name) {
     tn_host *h = tn_host_of(L);
     char place[512];
     found f;
@@ -139,7 +140,8 @@ static void load_module(lua_State *L, const char *name)
         bool ours = strncmp(name, "titan.", 6) == 0;
         tn_host_place(L, place, sizeof place);
         (void)tn_host_fail(L, TN_BAD_INPUT, "%sno module '%s'; looked %s%s", place, name,
-                           ours ? "among the modules that titan ships" : "in the recipe's folder and in the shipped recipes",
+                           ours ? "among the modules that titan ships"
+                                : "in the recipe's folder and in the shipped recipes",
                            ours ? "" : " (models.llama3, ...)");
     }
     tn_status st = tn_file_read(f.path, MAX_TEXT, &text, &n);
@@ -148,8 +150,7 @@ static void load_module(lua_State *L, const char *name)
     tn_host_compile(L, f.mark, source);
 }
 
-static int f_require(lua_State *L)
-{
+static int f_require(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     lua_settop(L, 1);
     lua_getfield(L, LUA_REGISTRYINDEX, LOADED); /* 2 */
@@ -158,7 +159,9 @@ static int f_require(lua_State *L)
         return luaL_error(L, "module '%s' requires itself; take apart what both need", name);
     if (known != LUA_TNIL) return 1;
     if (!good_name(name))
-        return luaL_error(L, "'%s' is no module name; letters, digits and underscores with dots between them", name);
+        return luaL_error(
+            L, "'%s' is no module name; letters, digits and underscores with dots between them",
+            name);
     lua_getfield(L, LUA_REGISTRYINDEX, PRELOAD);
     if (lua_getfield(L, -1, name) == LUA_TNIL) load_module(L, name);
     lua_pushboolean(L, 0);
@@ -174,32 +177,29 @@ static int f_require(lua_State *L)
     return 1;
 }
 
-void tn_host_require(lua_State *L, const char *name)
-{
+void tn_host_require(lua_State *L, const char *name) {
     lua_pushcfunction(L, f_require);
     lua_pushstring(L, name);
     lua_call(L, 1, 1);
 }
 
-void tn_host_preload(lua_State *L, const char *name, lua_CFunction open)
-{
+void tn_host_preload(lua_State *L, const char *name, lua_CFunction open) {
     lua_getfield(L, LUA_REGISTRYINDEX, PRELOAD);
     lua_pushcfunction(L, open);
     lua_setfield(L, -2, name);
     lua_pop(L, 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------- titan.host */
+/* ----------------------------------------------------------------------------------- titan.host */
 
 /* host.fail(text): an error whose text is complete, "WHERE: WHAT; MEND" */
-static int f_fail(lua_State *L)
-{
+static int f_fail(lua_State *L) {
     return tn_host_fail(L, TN_BAD_INPUT, "%s", luaL_checkstring(L, 1));
 }
 
-/* host.place() -> chunk, line of the nearest caller outside the prelude; nothing if there is none */
-static int f_place(lua_State *L)
-{
+/* host.place() -> chunk, line of the nearest caller outside the prelude; nothing if there is none
+ */
+static int f_place(lua_State *L) {
     lua_Debug ar;
     for (int level = 1; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
@@ -212,16 +212,14 @@ static int f_place(lua_State *L)
 }
 
 /* host.main() -> the recipe's chunk */
-static int f_main(lua_State *L)
-{
+static int f_main(lua_State *L) {
     const char *chunk = tn_host_of(L)->main;
     lua_pushstring(L, chunk ? chunk : "recipe");
     return 1;
 }
 
 /* host.source(chunk) -> its text, or nil */
-static int f_source(lua_State *L)
-{
+static int f_source(lua_State *L) {
     const tn_host *h = tn_host_of(L);
     const char *chunk = luaL_checkstring(L, 1);
     for (int64_t i = h->n_sources - 1; i >= 0; i--) {
@@ -234,22 +232,19 @@ static int f_source(lua_State *L)
 }
 
 /* host.loaded() -> table of what require has loaded, by name */
-static int f_loaded(lua_State *L)
-{
+static int f_loaded(lua_State *L) {
     lua_getfield(L, LUA_REGISTRYINDEX, LOADED);
     return 1;
 }
 
 /* host.number(x) -> the shortest text that reads back to the same bits */
-static int f_number(lua_State *L)
-{
+static int f_number(lua_State *L) {
     lua_pushstring(L, tn_text_double(luaL_checknumber(L, 1)).s);
     return 1;
 }
 
 /* host.nearest(word, list) -> the item of the list that was probably meant, or nil */
-static int f_nearest(lua_State *L)
-{
+static int f_nearest(lua_State *L) {
     const char *words[256];
     const char *word = luaL_checkstring(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -264,18 +259,16 @@ static int f_nearest(lua_State *L)
     return 1;
 }
 
-static int open_host_module(lua_State *L)
-{
+static int open_host_module(lua_State *L) {
     static const luaL_Reg functions[] = {
-        {"fail", f_fail},     {"place", f_place},   {"source", f_source}, {"loaded", f_loaded},
+        {"fail", f_fail},     {"place", f_place},     {"source", f_source}, {"loaded", f_loaded},
         {"number", f_number}, {"nearest", f_nearest}, {"main", f_main},     {NULL, NULL},
     };
     luaL_newlib(L, functions);
     return 1;
 }
 
-int tn_modules_open(lua_State *L)
-{
+int tn_modules_open(lua_State *L) {
     lua_newtable(L);
     lua_setfield(L, LUA_REGISTRYINDEX, LOADED);
     lua_newtable(L);

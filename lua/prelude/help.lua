@@ -15,7 +15,8 @@ local function later_of(key)
   local section = key.section
   local later = key.later or (section and section.later)
   if not later then return nil end
-  return type(later) == "table" and table.concat(later, ", ") .. ": not in this build yet" or "not in this build yet"
+  if type(later) == "table" then return table.concat(later, ", ") .. ": not in this build yet" end
+  return key.default == nil and "not in this build yet" or "this build can do only " .. value.literal(key.default)
 end
 
 local function add_key(out, key, indent)
@@ -24,7 +25,8 @@ local function add_key(out, key, indent)
     for _, inner in ipairs(key.keys) do add_key(out, inner, indent .. "  ") end
     return
   end
-  out[#out + 1] = ("%s%-26s %s%s"):format(indent, key[1], default_of(key), key.alias and "   alias " .. table.concat(key.alias, ", ") or "")
+  local alias = key.alias and "   alias " .. table.concat(key.alias, ", ") or ""
+  out[#out + 1] = ("%s%-26s %s%s"):format(indent, key[1], default_of(key), alias)
   out[#out + 1] = ("%s    %s"):format(indent, key.doc)
   local later = later_of(key)
   out[#out + 1] = ("%s    %s%s"):format(indent, value.legal(key), later and "; " .. later or "")
@@ -32,7 +34,9 @@ end
 
 local function section_text(section)
   local out = { ("%s = { ... }   %s"):format(section[1], section.doc) }
-  if section.short then out[#out + 1] = ("  %s = VALUE stands for %s = { %s = VALUE }"):format(section[1], section[1], section.short) end
+  if section.short then
+    out[#out + 1] = ("  %s = VALUE stands for %s = { %s = VALUE }"):format(section[1], section[1], section.short)
+  end
   if section.open then out[#out + 1] = "  model.KEY=VALUE on the command line overrides a key of the model function" end
   for _, key in ipairs(section.keys) do add_key(out, key, "  ") end
   return table.concat(out, "\n") .. "\n"
@@ -52,7 +56,7 @@ local function key_text(key)
 end
 
 function help.overview()
-  local out = { "Sections of a recipe (`titan help SECTION`, `titan help SECTION.KEY`); settings on the command line: section.key=value" }
+  local out = { "Sections of a recipe (`titan help SECTION`, `titan help SECTION.KEY`); on the command line: section.key=value" }
   for _, section in ipairs(schema.sections) do out[#out + 1] = ("  %-22s %s"):format(section[1], section.doc) end
   return table.concat(out, "\n") .. "\n"
 end
@@ -77,14 +81,17 @@ function help.topic(name, ...)
     return table.concat(out, "\n")
   end
   local topics, target = { ... }, schema.elsewhere[name]
-  if target and target:sub(1, 1) == "!" then host.fail(("command line: help %s: titan has no such setting; %s"):format(name, target:sub(2))) end
+  if target and target:sub(1, 1) == "!" then
+    host.fail(("command line: help %s: titan has no such setting; %s"):format(name, target:sub(2)))
+  end
   for section in pairs(schema.section) do topics[#topics + 1] = section end
   for key in pairs(schema.by_name) do
     topics[#topics + 1] = key
     topics[#topics + 1] = key:match "[^.]*$"
   end
   local guess = target or value.nearest(name, topics)
-  host.fail(("command line: help %s: no such subject; %s"):format(name, guess and "did you mean " .. guess .. "?" or "`titan help` lists them"))
+  local mend = guess and "did you mean " .. guess .. "?" or "`titan help` lists them"
+  host.fail(("command line: help %s: no such subject; %s"):format(name, mend))
 end
 
 return help

@@ -124,7 +124,8 @@ local function refuse_later(state, at, spec, v)
     for _, x in ipairs(spec.one_of) do
       if not contains(later, x) then left[#left + 1] = x end
     end
-    problem(state, at, ("%s = %s"):format(spec.full, value.show(v)), "this build cannot do that yet", "use " .. table.concat(left, " or "))
+    local mend = "use " .. table.concat(left, " or ")
+    problem(state, at, ("%s = %s"):format(spec.full, value.show(v)), "this build cannot do that yet", mend)
     return true
   end
   local what = section.later and ("this build has no %s yet"):format(section.later) or "this build cannot do that yet"
@@ -149,7 +150,8 @@ local function set_keys(state, prefix, keys, t, short)
     local spec = full and schema.by_name[full]
     local at = short or place(state, name)
     if type(k) ~= "string" then
-      problem(state, place(state, prefix), ("%s[%s]"):format(prefix, tostring(k)), "values need names", ("%s = { key = value }"):format(prefix))
+      local what, mend = ("%s[%s]"):format(prefix, tostring(k)), ("%s = { key = value }"):format(prefix)
+      problem(state, place(state, prefix), what, "values need names", mend)
     elseif not spec then
       problem(state, at, name, "unknown key", mend_key(prefix, keys, k))
     elseif spec[2] == "table" then
@@ -168,7 +170,8 @@ end
 local function model_of(state, at, v)
   if family.is(v) then return v end
   if type(v) ~= "table" then
-    problem(state, at, "model", ("must be what a model function returns, not %s"):format(value.show(v)), "for example model = llama3.debug {}")
+    local what = ("must be what a model function returns, not %s"):format(value.show(v))
+    problem(state, at, "model", what, "for example model = llama3.debug {}")
     return nil
   end
   if type(v.hf) ~= "string" or getmetatable(v) ~= nil then
@@ -211,7 +214,8 @@ function resolve.recipe(t)
   local chunk, line = host.place() -- nothing behind `return titan.recipe { ... }`, which is a tail call
   local state = { chunk = chunk or host.main(), line = line, values = {}, where = {}, said = {}, problems = {}, given = t }
   if type(t) ~= "table" or states[t] then
-    problem(state, place(state), "titan.recipe", ("takes a table of sections, not %s"):format(states[t] and "a recipe" or value.show(t)), nil)
+    local given = states[t] and "a recipe" or value.show(t)
+    problem(state, place(state), "titan.recipe", ("takes a table of sections, not %s"):format(given), nil)
     raise(state)
   end
   for name, v in pairs(t) do
@@ -224,7 +228,8 @@ function resolve.recipe(t)
     end
   end
   if t.model == nil then
-    problem(state, place(state), "model", "is missing", "for example model = llama3.debug { n_layers = 4 }, or model = { hf = \"FOLDER\" }")
+    local mend = "for example model = llama3.debug { n_layers = 4 }, or model = { hf = \"FOLDER\" }"
+    problem(state, place(state), "model", "is missing", mend)
   end
   raise(state)
   local r = setmetatable({}, Recipe)
@@ -244,7 +249,12 @@ local function override_model(state, key, text)
   local d = family.copy(state.model)
   if v == value.unset then v = false end
   local ok, why = family.set(d, key, v)
-  if not ok then return problem(state, COMMAND_LINE, why:match "^(.-): (.*)$") end
+  local meant = not ok and schema.model_elsewhere[key]
+  if meant and family.set(d, meant, v) then
+    return problem(state, COMMAND_LINE, "model." .. key, "unknown key", ("did you mean %s?"):format(meant))
+  elseif not ok then
+    return problem(state, COMMAND_LINE, why:match "^(.-): (.*)$")
+  end
   state.model = d
   state.model_overrides[#state.model_overrides + 1] = key
 end

@@ -62,7 +62,12 @@ end
 
 ------------------------------------------------------------------------------------------------------ what is legal
 
-local function bound(x) return (math.type(x) == "float" and x == math.floor(x) and math.abs(x) < 1e15) and ("%d"):format(x) or number(x) end
+local function bound(x)
+  local i = math.tointeger(x)
+  return i and ("%d"):format(i) or number(x)
+end
+
+local plural = { integer = "integers", number = "numbers", table = "tables", list = "lists" }
 
 -- "an integer of at least 1, or -1"
 function value.legal(spec)
@@ -74,8 +79,9 @@ function value.legal(spec)
   if kind == "path" then return "a path" end
   if kind == "table" then return "a table" end
   if kind == "list" then
-    local of = spec.item.either and "items" or ({ integer = "integers", number = "numbers", table = "tables", list = "lists" })[spec.item[2]] or "texts"
-    local range = (spec.item[2] == "integer" or spec.item[2] == "number") and value.legal(spec.item):match " (of .*)" or nil
+    local item = spec.item
+    local of = item.either and "items" or plural[item[2]] or "texts"
+    local range = (item[2] == "integer" or item[2] == "number") and value.legal(item):match " (of .*)" or nil
     return "a list of " .. (spec.count and spec.count .. " " or "") .. of .. (range and ", each " .. range or "")
   end
   local s = kind == "integer" and (spec.power_of_two and "a power of two" or "an integer") or "a number"
@@ -160,7 +166,9 @@ local function check_list(spec, v)
   end
   local out = {}
   for k in pairs(v) do
-    if math.type(k) ~= "integer" or k < 1 or k > #v then return nil, ("is a list and has no key %s"):format(value.show(k)), "write { a, b, ... }" end
+    if math.type(k) ~= "integer" or k < 1 or k > #v then
+      return nil, ("is a list and has no key %s"):format(value.show(k)), "write { a, b, ... }"
+    end
   end
   if spec.count and #v ~= spec.count then return nil, ("must be %s, not of %d"):format(value.legal(spec), #v), nil end
   if spec.min_count and #v < spec.min_count then return nil, "must not be empty", nil end
@@ -171,6 +179,10 @@ local function check_list(spec, v)
   end
   return out
 end
+
+local yes_no = {
+  ["true"] = "true", yes = "true", on = "true", [1] = "true", ["false"] = "false", no = "false", off = "false", [0] = "false",
+}
 
 -- The value as it is kept (4.0 for an integer key becomes 4), or nil, what is wrong, the mend (or nil).
 function value.check(spec, v)
@@ -190,10 +202,11 @@ function value.check(spec, v)
   if kind == "table" then return check_table(spec, v) end
   if kind == "boolean" then
     if type(v) == "boolean" then return v end
-    local guess = ({ ["true"] = "true", ["false"] = "false", yes = "true", no = "false", on = "true", off = "false", [1] = "true", [0] = "false" })[v]
-    return nil, "must be true or false", guess and ("write %s"):format(guess) or nil
+    return nil, "must be true or false", yes_no[v] and "write " .. yes_no[v] or nil
   end
-  if type(v) ~= "string" then return nil, "must be " .. value.legal(spec), type(v) == "number" and ("write %q"):format(number(v)) or nil end
+  if type(v) ~= "string" then
+    return nil, "must be " .. value.legal(spec), type(v) == "number" and ("write %q"):format(number(v)) or nil
+  end
   if v:find "%z" then return nil, "must not contain a zero byte", nil end
   if kind == "path" and v == "" then return nil, "must be a path, not empty", nil end
   return v

@@ -16,6 +16,7 @@ GOOD = HEAD + """return titan.recipe {
   device = "cpu",
 }
 """
+MODEL = "llama3.debug { vocab_size = 256, n_layers = 2 }"
 
 
 def with_line(line):
@@ -72,10 +73,10 @@ RECIPES = [
     # the model
     (HEAD + "return titan.recipe { training = {} }", "r.lua:3: model: is missing; for example model = llama3.debug"),
     (GOOD.replace("llama3.debug {", "{"), "r.lua:4: model: is a table that no model function returned"),
-    (GOOD.replace("llama3.debug { vocab_size = 256, n_layers = 2 }", '"llama3"'), 'r.lua:4: model: must be what a model function returns, not "llama3"'),
+    (GOOD.replace(MODEL, '"llama3"'), 'r.lua:4: model: must be what a model function returns, not "llama3"'),
     (GOOD.replace("n_layers", "n_layer"), "r.lua:4: "),
     (GOOD.replace("llama3.debug", "llama3.debgu"), "r.lua:4: "),
-    (GOOD.replace("llama3.debug { vocab_size = 256, n_layers = 2 }", '{ hf = "nowhere" }'), "nowhere"),
+    (GOOD.replace(MODEL, '{ hf = "nowhere" }'), "nowhere"),
     # the file
     ("return {}", "r.lua: must end with `return titan.recipe { ... }`"),
     ("", "r.lua: must end with `return titan.recipe { ... }`"),
@@ -135,6 +136,7 @@ COMMAND_LINES = [
     (["optimizer.betas={0.9,0.95"], "command line: optimizer.betas={0.9,0.95: a list ends with }"),
     (["parallelism.tp=1", "parallelism.tensor_parallel_degree=1"], "is another name of parallelism.tp, which is given too; keep one"),
     (["model.n_layer=4"], "command line: model.n_layer: "),
+    (["model.hidden_size=64"], "command line: model.hidden_size: unknown key; did you mean dim?"),
     (["model.n_layers=4.5"], "command line: model.n_layers: "),
     (["model.rope.thetta=1e4"], "command line: model.rope.thetta: "),
     (["device=tpu"], "command line: device.kind = \"tpu\": must be one of auto, cpu, cuda"),
@@ -143,7 +145,7 @@ COMMAND_LINES = [
     (["--print-confg"], "command line: --print-confg: no such option; did you mean --print-config?"),
     (["--zzz"], "command line: --zzz: no such option; settings are written section.key=value"),
     (["--world"], "command line: --world: its value is missing; write --world N"),
-    (["--world", "4"], "command line: --world: not an option of `titan RECIPE [section.key=value ...]`; it belongs to `titan plan RECIPE"),
+    (["--world", "4"], "--world: not an option of `titan RECIPE [section.key=value ...]`; it belongs to `titan plan RECIPE"),
     (["--json=yes"], "command line: --json: takes no value"),
     (["-n", "0"], "command line: -n 0: must be an integer of at least 1"),
     (["-n", "2"], "command line: -n 2: this build runs one rank; leave -n out"),
@@ -243,7 +245,8 @@ def value_of(text, key):
 
 def test_config(folder):
     put(folder, "r.lua", GOOD)
-    text = config(folder, "r.lua", "training.steps=7", "optimizer.betas=0.8,0.9", "job.description=two words", "lr_scheduler.decay_ratio=0.5",
+    text = config(folder, "r.lua", "training.steps=7", "optimizer.betas=0.8,0.9", "job.description=two words",
+                  "lr_scheduler.decay_ratio=0.5",
                   "parallelism.dp_shard=1", "debug.seed=7", "model.n_layers=3", "device=auto", "data.path={a.txt,b.txt}",
                   'optimizer.groups={{pattern="norm$",weight_decay=0}}')
     for key, want, where in [("steps", "7", "command line"), ("seq_len", "32", "r.lua:6"), ("betas", "{ 0.8, 0.9 }", "command line"),
@@ -262,9 +265,10 @@ def test_config(folder):
     text = config(folder, "r.lua", "training.steps=3", "training.steps=4", "optimizer.lr=nil", "lr_scheduler.total_steps=nil")
     check(value_of(text, "steps")[0] == "4", "the last of two overrides wins")
     check(value_of(text, "lr") == ("0.0008", "default"), "nil brings the default back: %r" % (value_of(text, "lr"),))
-    check(config(folder, "-", stdin=GOOD).splitlines()[1:] == config(folder, "r.lua").replace("r.lua:", "standard input:").splitlines()[1:],
-          "standard input")
-    check(value_of(config(folder, "r.lua", "device=cuda"), "mixed_precision_param") == ('"bfloat16"', "default for cuda"), "cuda defaults")
+    piped, named = config(folder, "-", stdin=GOOD), config(folder, "r.lua")
+    check(piped.splitlines()[1:] == named.replace("r.lua:", "standard input:").splitlines()[1:], "standard input")
+    cuda = value_of(config(folder, "r.lua", "device=cuda"), "mixed_precision_param")
+    check(cuda == ('"bfloat16"', "default for cuda"), "cuda defaults: %r" % (cuda,))
 
 
 def test_shipped():
