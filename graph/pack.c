@@ -1,12 +1,16 @@
-/* pack.c - every order places its items one by one into the lowest gap (first fit) or the tightest one (best fit) among the
- * items that are placed and live at the same time.
+/* pack.c - items are placed one by one, each into the lowest gap among those that are placed and live at the same time.
  *
- * (1) Orders that place what is live at the peak first stack it without a gap; those that let it die bottom up, or top down,
- *     leave room for what is born later (gradients grow while activations shrink). They win on training programs.
- * (2) Items that live for more than two buckets of ticks are placed first, by a scan over all of them; the many short ones
- *     then look only at the list of their bucket, which is kept sorted by offset.
- * (3) The first order that comes within 0.05 % of the bound ends the search; a run that gets above the best one stops.
- * Refused: branch and bound (MiniMalloc, Moffitt 2023), 300 lines for the last 0.1 % of plans that are already within 0.5 %. */
+ * (1) Ticks are ranks: the instance's own starts and ends, in order.
+ * (2) Two stacks. What lives longer than a span of ticks is placed first: what outlives the last births (gradients) upwards
+ *     from 0 in the order of birth, what dies before them (saved activations) downwards from the bound, the last to die at
+ *     the top. Gradients grow into what activations leave, and the room between the stacks has no holes.
+ * (3) The short ones share that room: first those that meet the highest sum of live bytes, of them the last to die.
+ * (4) What comes to lie above the bound is placed first in the next round (squeaky wheel optimisation, Joslin and Clements
+ *     1999). One to four rounds reach the bound on nearly every training program: docs/decisions/0010-packing.md.
+ * (5) After four rounds 0.1 % above the bound is good enough; where that is not reached, other spans and plainer orders
+ *     follow, and the best of all stays.
+ * (6) Short items look only at the lists of the one or two buckets (of a span of ticks) that they touch. There a run of long
+ *     items that cover the whole bucket is one entry. */
 #include "graph/pack.h"
 
 #include "engine/base/mem.h"
@@ -14,28 +18,155 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum order { PEAK_UP, PEAK_DOWN, PEAK_START, BY_END, BY_LIFETIME, BY_SIZE, BY_AREA, BY_START, N_ORDERS } order;
+typedef enum rule { BY_PRESSURE, BY_SIZE, BY_AREA, BY_LIFETIME, BY_START } rule;
 
-static const char *const order_names[N_ORDERS][2] = {
-    {"peak, first to die lowest, first fit", "peak, first to die lowest, best fit"},
-    {"peak, last to die lowest, first fit", "peak, last to die lowest, best fit"},
-    {"peak, first born lowest, first fit", "peak, first born lowest, best fit"},
-    {"end, first fit", "end, best fit"},
-    {"lifetime, first fit", "lifetime, best fit"},
-    {"size, first fit", "size, best fit"},
-    {"area, first fit", "area, best fit"},
-    {"start, first fit", "start, best fit"}};
+typedef struct order {
+    const char *name;
+    rule rule;
+    bool stacks;   /* (2); else the long ones by the same rule, upwards */
+    int32_t span;  /* 0: all items are short, one bucket */
+    int rounds;
+} order;
 
-enum { BUCKET = 64, SMALL = 1500 }; /* fewer items than SMALL: no buckets, (2) */
+static const order orders[] = {
+    {"stacks, then pressure", BY_PRESSURE, true, 64, 12},  {"stacks, then pressure, span 32", BY_PRESSURE, true, 32, 6},
+    {"stacks, then size", BY_SIZE, true, 64, 12},          {"pressure", BY_PRESSURE, false, 0, 12},
+    {"size", BY_SIZE, false, 0, 12},                       {"area", BY_AREA, false, 0, 12},
+    {"lifetime", BY_LIFETIME, false, 0, 4},                {"start", BY_START, false, 0, 2}};
+
+enum { EXACT_ROUNDS = 4 }; /* (5) */
+static const int64_t MAX_WORK = 100000000; /* entries looked at: no round begins behind it, a fifth of a second */
+enum { SMALL = 1500 }; /* more items than that are always cut into spans: one bucket would cost a second */
+
+typedef struct item {
+    int32_t start, end; /* (1) */
+    int64_t bytes, offset, pressure;
+    bool is_long, up;
+} item;
+
+typedef struct placed {
+    int64_t offset, end_offset;
+    int32_t start, end;
+} placed;
+
+typedef struct list { /* sorted by offset */
+    placed *p;
+    int64_t n, capacity;
+    int64_t last_whole; /* entry that covers the whole bucket, -1 */
+} list;
+
+typedef struct search {
+    tn_arena arena;
+    int64_t n, n_ticks, bound;
+    item *items;
+    int64_t *tick, *live; /* by rank */
+    int32_t *queue, *spare; /* items in the order of placing */
+    int64_t n_long;         /* they come first in it */
+    int64_t peak;           /* of what is placed */
+    int64_t work;
+    int32_t span, n_buckets;
+    int32_t last_birth; /* (2) */
+    list all, *buckets;
+    int64_t cap_buckets;
+} search;
+
+/* ---------------------------------------------------------------------------------------------- the instance */
+
+static int by_tick(const void *pa, const void *pb)
+{
+    int64_t x = *(const int64_t *)pa, y = *(const int64_t *)pb;
+    return x < y ? -1 : x > y;
+}
+
+static int32_t rank_of(const search *s, int64_t tick)
+{
+    int64_t lo = 0, hi = s->n_ticks - 1;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (s->tick[mid] < tick) lo = mid + 1;
+        else hi = mid;
+    }
+    return (int32_t)lo;
+}
+
+/* The last tick behind which less than 0.5 % of the bound is born. */
+static void find_last_birth(search *s, int64_t *born)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < s->n; i++) born[s->items[i].start] += s->items[i].bytes;
+    for (s->last_birth = (int32_t)s->n_ticks - 1; s->last_birth > 0; s->last_birth--) {
+        sum += born[s->last_birth];
+        if (sum > s->bound / 200) return;
+    }
+}
+
+/* The largest live sum that each item meets; blocks of 64 ticks keep long items cheap. */
+static void find_pressure(search *s, int64_t *block)
+{
+    enum { BLOCK = 64 };
+    for (int64_t t = 0; t < s->n_ticks; t++)
+        if (s->live[t] > block[t / BLOCK]) block[t / BLOCK] = s->live[t];
+    for (int64_t i = 0; i < s->n; i++) {
+        item *x = &s->items[i];
+        for (int32_t t = x->start; t < x->end;) {
+            bool whole = t % BLOCK == 0 && t + BLOCK <= x->end;
+            int64_t most = whole ? block[t / BLOCK] : s->live[t];
+            if (most > x->pressure) x->pressure = most;
+            t += whole ? BLOCK : 1;
+        }
+    }
+}
+
+static tn_status take(search *s, size_t count, size_t size, void **out)
+{
+    return tn_arena_alloc(&s->arena, (count ? count : 1) * size, out);
+}
+
+static tn_status read_items(search *s, const tn_pack_item *in, tn_pack_result *out)
+{
+    void *mem, *scratch;
+    size_t n = (size_t)s->n;
+    TN_TRY(take(s, n, sizeof(item), &mem));
+    s->items = mem;
+    TN_TRY(take(s, 2 * n, sizeof(int64_t), &mem));
+    s->tick = mem;
+    TN_TRY(take(s, 2 * n, sizeof(int32_t), &mem));
+    s->queue = mem;
+    s->spare = s->queue + n;
+    for (size_t i = 0; i < n; i++) {
+        s->tick[2 * i] = in[i].start;
+        s->tick[2 * i + 1] = in[i].end;
+    }
+    qsort(s->tick, 2 * n, sizeof(int64_t), by_tick);
+    for (size_t i = 0; i < 2 * n; i++)
+        if (!i || s->tick[s->n_ticks - 1] != s->tick[i]) s->tick[s->n_ticks++] = s->tick[i];
+    TN_TRY(take(s, 3 * (size_t)s->n_ticks, sizeof(int64_t), &mem));
+    s->live = mem;
+    scratch = s->live + s->n_ticks;
+    for (size_t i = 0; i < n; i++) {
+        item *x = &s->items[i];
+        *x = (item){.start = rank_of(s, in[i].start), .end = rank_of(s, in[i].end), .bytes = in[i].bytes};
+        s->live[x->start] += x->bytes;
+        s->live[x->end] -= x->bytes;
+    }
+    for (int64_t t = 0; t < s->n_ticks; t++) {
+        if (t) s->live[t] += s->live[t - 1];
+        if (s->live[t] <= s->bound) continue;
+        s->bound = s->live[t];
+        out->peak_tick = s->tick[t];
+    }
+    out->bound = s->bound;
+    find_last_birth(s, scratch);
+    find_pressure(s, (int64_t *)scratch + s->n_ticks);
+    return TN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- the order */
 
 typedef struct key {
     double group, a, b;
-    int64_t index;
+    int32_t index;
 } key;
-
-typedef struct placed {
-    int64_t offset, end_offset, start, end;
-} placed;
 
 static int by_key(const void *pa, const void *pb)
 {
@@ -46,74 +177,64 @@ static int by_key(const void *pa, const void *pb)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static bool is_long(const tn_pack_item *x)
-{
-    return x->start / BUCKET + 1 < (x->end - 1) / BUCKET;
-}
-
-static void item_key(const tn_pack_item *x, order o, int64_t peak_tick, key *k)
+static key key_of(const item *x, const order *o, int32_t index)
 {
     double life = (double)(x->end - x->start), size = (double)x->bytes;
-    bool at_peak = x->start <= peak_tick && peak_tick < x->end;
-    k->group = 0;
-    switch (o) {
-    case PEAK_UP:
-    case PEAK_DOWN:
-    case PEAK_START:
-        k->group = !at_peak;
-        k->a = -life * size;
-        k->b = -size;
-        if (!at_peak) break;
-        k->a = o == PEAK_START ? (double)x->start : o == PEAK_UP ? (double)x->end : -(double)x->end;
-        k->b = (double)x->start;
-        break;
-    case BY_END: k->a = -(double)x->end; k->b = (double)x->start; break;
-    case BY_LIFETIME: k->a = -life; k->b = -size; break;
-    case BY_SIZE: k->a = -size; k->b = -life; break;
-    case BY_AREA: k->a = -life * size; k->b = -size; break;
-    default: k->a = (double)x->start; k->b = -size; break;
+    if (x->is_long && o->stacks) return (key){!x->up, x->up ? (double)x->start : -(double)x->end, -size, index};
+    double group = x->is_long ? 0 : 2;
+    switch (o->rule) {
+    case BY_PRESSURE: return (key){group, -(double)x->pressure, -(double)x->end, index};
+    case BY_SIZE: return (key){group, -size, -life, index};
+    case BY_AREA: return (key){group, -life * size, -size, index};
+    case BY_LIFETIME: return (key){group, -life, -size, index};
+    default: return (key){group, (double)x->start, -size, index};
     }
 }
 
-static void sort_items(const tn_pack_item *items, int64_t n, order o, int64_t peak_tick, key *keys)
+static tn_status sort_items(search *s, const order *o)
 {
-    for (int64_t i = 0; i < n; i++) {
-        keys[i].index = i;
-        item_key(&items[i], o, peak_tick, &keys[i]);
-        if (n >= SMALL && !is_long(&items[i])) keys[i].group += 2; /* (2) */
+    void *mem;
+    TN_TRY(tn_alloc((size_t)s->n * sizeof(key) + 1, &mem));
+    key *keys = mem;
+    s->span = o->span ? o->span : s->n > SMALL ? 64 : (int32_t)s->n_ticks;
+    s->n_buckets = (int32_t)(s->n_ticks / s->span + 1);
+    s->n_long = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        item *x = &s->items[i];
+        x->is_long = x->end - x->start > s->span;
+        x->up = !o->stacks || x->end > s->last_birth;
+        s->n_long += x->is_long;
+        keys[i] = key_of(x, o, (int32_t)i);
     }
-    qsort(keys, (size_t)n, sizeof *keys, by_key);
+    qsort(keys, (size_t)s->n, sizeof *keys, by_key);
+    for (int64_t i = 0; i < s->n; i++) s->queue[i] = keys[i].index;
+    tn_free(keys);
+    return TN_OK;
 }
 
-typedef struct list { /* placed items, sorted by offset */
-    placed *p;
-    int64_t n, capacity;
-} list;
+/* ---------------------------------------------------------------------------------------------- placing */
 
-/* The offset for x among the items of up to two lists. */
-static int64_t find_gap(const list *l, const list *m, const tn_pack_item *x, bool best)
+/* The lowest gap for x among the items of up to two lists; with `high` the highest one below the bound, where there is one. */
+static int64_t find_gap(const list *l, const list *m, const item *x, bool high, int64_t bound)
 {
-    int64_t at = 0, found = -1, width = INT64_MAX;
-    for (int64_t i = 0, k = 0; i < l->n || (m && k < m->n);) {
-        const placed *p = !m || k == m->n || (i < l->n && l->p[i].offset <= m->p[k].offset) ? &l->p[i++] : &m->p[k++];
+    int64_t at = 0, found = -1, n = m ? m->n : 0;
+    for (int64_t i = 0, k = 0; i < l->n || k < n;) {
+        const placed *p = k == n || (i < l->n && l->p[i].offset <= m->p[k].offset) ? &l->p[i++] : &m->p[k++];
         if (p->start >= x->end || p->end <= x->start) continue;
-        int64_t gap = p->offset - at;
-        if (gap >= x->bytes) {
-            if (!best) return at;
-            if (gap < width) {
-                width = gap;
-                found = at;
-            }
+        if (p->offset - at >= x->bytes) {
+            if (!high) return at;
+            found = p->offset - x->bytes;
         }
         if (p->end_offset > at) at = p->end_offset;
     }
+    if (high && bound - at >= x->bytes) return bound - x->bytes;
     return found >= 0 ? found : at;
 }
 
 static tn_status insert(list *l, const placed *x)
 {
     int64_t lo = 0, hi = l->n;
-    TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
+    if (l->n == l->capacity) TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
         if (l->p[mid].offset <= x->offset) lo = mid + 1;
@@ -125,132 +246,112 @@ static tn_status insert(list *l, const placed *x)
     return TN_OK;
 }
 
-typedef struct search {
-    const tn_pack_item *items;
-    int64_t n, n_buckets;
-    key *keys;
-    int64_t *offsets;
-    list all;      /* the long ones; with few items, all */
-    list *buckets; /* by bucket: what is placed and lives in it; NULL: not used */
-} search;
+static placed at_offset(search *s, item *x, int64_t offset)
+{
+    x->offset = offset;
+    if (offset + x->bytes > s->peak) s->peak = offset + x->bytes;
+    return (placed){offset, offset + x->bytes, x->start, x->end};
+}
 
-/* (2) The long items are placed: every bucket gets those that live in it. */
+static tn_status place_long(search *s)
+{
+    s->all.n = s->peak = 0;
+    for (int64_t k = 0; k < s->n_long; k++) {
+        item *x = &s->items[s->queue[k]];
+        if (!x->bytes) continue;
+        placed p = at_offset(s, x, find_gap(&s->all, NULL, x, !x->up, s->bound));
+        s->work += s->all.n;
+        TN_TRY(insert(&s->all, &p));
+    }
+    return TN_OK;
+}
+
+/* (6) Every bucket gets the long items that live in it. */
 static tn_status fill_buckets(search *s)
 {
-    for (int64_t b = 0; b < s->n_buckets; b++) s->buckets[b].n = 0;
-    for (int64_t i = 0; i < s->all.n; i++)
-        for (int64_t b = s->all.p[i].start / BUCKET; b <= (s->all.p[i].end - 1) / BUCKET; b++) {
+    for (int32_t b = 0; b < s->n_buckets; b++) {
+        s->buckets[b].n = 0;
+        s->buckets[b].last_whole = -1;
+    }
+    for (int64_t i = 0; i < s->all.n; i++) {
+        const placed *p = &s->all.p[i];
+        for (int32_t b = p->start / s->span; b <= (p->end - 1) / s->span; b++) {
             list *l = &s->buckets[b];
-            TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
-            l->p[l->n++] = s->all.p[i]; /* ascending offsets */
+            int32_t begin = b * s->span, end = begin + s->span;
+            bool whole = p->start <= begin && p->end >= end;
+            if (whole && l->last_whole >= 0 && l->p[l->last_whole].end_offset == p->offset) {
+                l->p[l->last_whole].end_offset = p->end_offset;
+                continue;
+            }
+            if (l->n == l->capacity) TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
+            if (whole) l->last_whole = l->n;
+            l->p[l->n++] = whole ? (placed){p->offset, p->end_offset, begin, end} : *p;
         }
+    }
     return TN_OK;
 }
 
-static tn_status put(search *s, const tn_pack_item *x, bool bucketed, bool best, int64_t *offset)
+/* One round over the short items; (4) reorders them for the next. */
+static tn_status place_short(search *s, bool *all_below)
 {
-    int64_t b0 = x->start / BUCKET, b1 = (x->end - 1) / BUCKET;
-    if (bucketed) *offset = find_gap(&s->buckets[b0], b1 > b0 ? &s->buckets[b1] : NULL, x, best);
-    else *offset = find_gap(&s->all, NULL, x, best);
-    placed p = {*offset, *offset + x->bytes, x->start, x->end};
-    if (!bucketed) return insert(&s->all, &p);
-    TN_TRY(insert(&s->buckets[b0], &p));
-    return b1 > b0 ? insert(&s->buckets[b1], &p) : TN_OK;
-}
-
-/* Peak of one run in the order of keys; INT64_MAX when it reaches `limit`. */
-static tn_status place(search *s, bool best, int64_t limit, int64_t *peak_out)
-{
-    int64_t peak = 0;
-    bool bucketed = false;
-    s->all.n = 0;
-    for (int64_t k = 0; k < s->n; k++) {
-        const tn_pack_item *x = &s->items[s->keys[k].index];
-        int64_t off = 0;
-        if (s->buckets && !bucketed && !is_long(x)) {
-            TN_TRY(fill_buckets(s));
-            bucketed = true;
+    int64_t n_above = 0, n_below = 0, n = s->n - s->n_long;
+    int32_t *queue = s->queue + s->n_long, *below = s->spare;
+    TN_TRY(fill_buckets(s));
+    for (int64_t k = 0; k < n; k++) {
+        item *x = &s->items[queue[k]];
+        int32_t b0 = x->start / s->span, b1 = (x->end - 1) / s->span;
+        bool above = false;
+        if (x->bytes && x->end > x->start) {
+            list *l = &s->buckets[b0], *m = b1 > b0 ? &s->buckets[b1] : NULL;
+            placed p = at_offset(s, x, find_gap(l, m, x, false, s->bound));
+            s->work += l->n + (m ? m->n : 0);
+            TN_TRY(insert(l, &p));
+            if (m) TN_TRY(insert(m, &p));
+            above = p.end_offset > s->bound;
         }
-        if (x->bytes) TN_TRY(put(s, x, bucketed, best, &off));
-        if (off + x->bytes > peak) peak = off + x->bytes;
-        if (peak >= limit) {
-            *peak_out = INT64_MAX;
-            return TN_OK;
-        }
-        s->offsets[s->keys[k].index] = off;
+        if (above) queue[n_above++] = queue[k];
+        else below[n_below++] = queue[k];
     }
-    *peak_out = peak;
+    memcpy(queue + n_above, below, (size_t)n_below * sizeof *queue);
+    *all_below = !n_above;
     return TN_OK;
 }
 
-typedef struct event {
-    int64_t tick, bytes;
-} event;
-
-static int by_event(const void *pa, const void *pb)
+static bool good(const tn_pack_result *r)
 {
-    const event *x = pa, *y = pb;
-    if (x->tick != y->tick) return x->tick < y->tick ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+    return r->peak <= r->bound + r->bound / 1000;
 }
 
-static void bound(const tn_pack_item *items, int64_t n, event *ev, tn_pack_result *out)
+static tn_status run_order(search *s, const order *o, tn_pack_item *items, tn_pack_result *r)
 {
-    int64_t live = 0;
-    for (int64_t i = 0; i < n; i++) {
-        ev[2 * i] = (event){items[i].start, items[i].bytes};
-        ev[2 * i + 1] = (event){items[i].end, -items[i].bytes};
-    }
-    qsort(ev, (size_t)(2 * n), sizeof *ev, by_event);
-    for (int64_t i = 0; i < 2 * n; i++) {
-        live += ev[i].bytes;
-        if (live > out->bound) {
-            out->bound = live;
-            out->peak_tick = ev[i].tick;
-        }
-    }
-}
-
-static tn_status run_orders(search *s, tn_pack_item *items, tn_pack_result *r)
-{
-    for (int o = 0; o < N_ORDERS && r->peak > r->bound + r->bound / 2000; o++) {
-        sort_items(items, s->n, (order)o, r->peak_tick, s->keys);
-        for (int best = 0; best < 2 && r->peak > r->bound; best++) {
-            int64_t peak;
-            TN_TRY(place(s, best != 0, r->peak, &peak));
-            if (peak >= r->peak) continue;
-            r->peak = peak;
-            r->order = order_names[o][best];
-            for (int64_t i = 0; i < s->n; i++) items[i].offset = s->offsets[i];
-        }
+    bool all_below = false;
+    TN_TRY(sort_items(s, o));
+    TN_TRY(tn_grow((void **)&s->buckets, &s->cap_buckets, s->n_buckets, sizeof(list)));
+    TN_TRY(place_long(s));
+    int64_t long_peak = s->peak;
+    for (int round = 0; round < o->rounds && !all_below; round++) {
+        if (round >= EXACT_ROUNDS && good(r)) break;
+        if (round && s->work > MAX_WORK) break;
+        s->peak = long_peak;
+        TN_TRY(place_short(s, &all_below));
+        if (s->peak >= r->peak) continue;
+        r->peak = s->peak;
+        r->order = o->name;
+        for (int64_t i = 0; i < s->n; i++) items[i].offset = s->items[i].offset;
     }
     return TN_OK;
 }
 
 tn_status tn_pack(tn_pack_item *items, int64_t n, tn_pack_result *out)
 {
-    tn_arena arena = {0};
-    void *keys = NULL, *offsets = NULL, *ev = NULL, *buckets = NULL;
-    search s = {.items = items, .n = n};
+    search s = {.n = n};
     tn_pack_result r = {.peak = INT64_MAX, .order = "empty"};
-    size_t k = (size_t)(n ? n : 1);
-    for (int64_t i = 0; i < n; i++)
-        if ((items[i].end - 1) / BUCKET + 1 > s.n_buckets) s.n_buckets = (items[i].end - 1) / BUCKET + 1;
-    tn_status st = tn_arena_alloc(&arena, k * sizeof(key), &keys);
-    if (!st) st = tn_arena_alloc(&arena, k * sizeof(int64_t), &offsets);
-    if (!st) st = tn_arena_alloc(&arena, 2 * k * sizeof(event), &ev);
-    if (!st && n >= SMALL) st = tn_arena_alloc(&arena, (size_t)s.n_buckets * sizeof(list), &buckets);
-    if (!st) {
-        s.keys = keys;
-        s.offsets = offsets;
-        s.buckets = buckets;
-        bound(items, n, ev, &r);
-        if (!r.bound) r.peak = 0;
-        st = run_orders(&s, items, &r);
-    }
-    for (int64_t b = 0; s.buckets && b < s.n_buckets; b++) tn_free(s.buckets[b].p);
+    tn_status st = n > INT32_MAX / 2 ? tn_error(TN_FAILED, "packing: %lld buffers; at most 2^30", (long long)n) : read_items(&s, items, &r);
+    for (int k = 0; !st && k < TN_COUNT(orders) && !(k && (good(&r) || s.work > MAX_WORK)); k++) st = run_order(&s, &orders[k], items, &r);
+    for (int64_t b = 0; b < s.cap_buckets; b++) tn_free(s.buckets[b].p);
+    tn_free(s.buckets);
     tn_free(s.all.p);
-    tn_arena_fini(&arena);
+    tn_arena_fini(&s.arena);
     if (!st) *out = r;
     return st;
 }
