@@ -61,12 +61,17 @@ static int64_t blocks_per_item(const tn_att_plan *p, int64_t n, int n_threads)
 
 static void plan_fwd(tn_att_plan *p, int n_threads)
 {
-    bool whole = p->chunk >= p->t_blocks;
     p->q_blocks = blocks_per_item(p, p->s_blocks, n_threads);
-    if (!whole) p->q_blocks = min64(p->q_blocks, max64(1, STATE_FLOATS / (p->rep * p->nv * TN_ATT_PANEL)));
     p->k_blocks = p->t_blocks;
+    p->heads = p->rep;
+    p->states = 1;
+    if (p->chunk < p->t_blocks) {
+        int64_t most = max64(1, STATE_FLOATS / (p->nv * TN_ATT_PANEL));
+        p->heads = min64(p->rep, most);
+        p->q_blocks = min64(p->q_blocks, most / p->heads);
+        p->states = p->q_blocks * p->heads;
+    }
     p->q_items = max64(1, ceil_div(p->s_blocks, p->q_blocks));
-    p->states = whole ? 1 : p->q_blocks * p->rep;
 }
 
 /* One pass over (row, kv head) makes all three gradients with five products per block; where there are too few of

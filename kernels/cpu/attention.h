@@ -44,7 +44,7 @@ void tn_attention_fwd(const tn_cpu *cpu, const tn_attention *a);
 /* Reads o and lse too. d_o [b s h dv]; writes dq [b s h d], dk [b t g d] and d_v [b t g dv]. */
 void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const float *d_o, float *dq, float *dk, float *d_v);
 
-/* Depends on extents and the grid only; at most a few MiB per thread, whatever s and t. */
+/* Depends on extents and the grid only; at most about 2.5 MiB per thread for head dims up to 256. */
 size_t tn_attention_scratch(int n_threads, const tn_attention *a, bool backward);
 
 TN_C_END

@@ -9,6 +9,7 @@ typedef struct work {
     const tn_attention *a;
     tn_att_mem m;
     tn_att_place at;
+    int64_t head, n_heads; /* of this pass over the keys */
     tn_att_chunk chunk;
     tn_att_fetch fetch;
 } work;
@@ -163,8 +164,8 @@ static void fetch_queries(work *w, int64_t head, int64_t block)
     int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head;
     w->fetch = (tn_att_fetch){0};
     tn_att_fetch_add(&w->fetch, a->o + at * a->dv, a->h * a->dv, a->s - first, a->dv);
-    if (++head == (w->at.kv_head + 1) * w->p->rep) {
-        head -= w->p->rep;
+    if (++head == w->head + w->n_heads) {
+        head = w->head;
         first += TN_ATT_BLOCK;
         if (++block == w->at.q_last) return; /* the next item's, guessed and fetched here, made no difference */
     }
@@ -182,9 +183,9 @@ static void attend_chunk(work *w, bool begins, bool ends)
         tn_attention_queries(a, w->at.row, first, w->m.queries);
         const int64_t n = w->m.queries->n;
         const bool any = tn_att_pair_any(w->m.queries, w->m.keys, n_blocks);
-        for (int64_t i = 0; i < w->p->rep; i++) {
-            int64_t head = w->at.kv_head * w->p->rep + i;
-            tn_att_state *s = state_at(w, only ? 0 : (qb - w->at.q_first) * w->p->rep + i);
+        for (int64_t i = 0; i < w->n_heads; i++) {
+            const int64_t head = w->head + i;
+            tn_att_state *s = state_at(w, only ? 0 : (qb - w->at.q_first) * w->n_heads + i);
             if (begins) state_init(s, w->p->nv);
             if (any) {
                 tn_att_turn(query_row(w, first, head), a->h * a->d, 16, n, a->d, w->m.qt);
@@ -200,10 +201,14 @@ static void item(const tn_att_plan *p, int64_t index, void *scratch)
 {
     work w = {.p = p, .a = p->a, .at = tn_attention_place(p, index)};
     tn_attention_carve(p, scratch, &w.m);
-    for (int64_t k = 0; k < p->t_blocks; k += p->chunk) {
-        int64_t n = k + p->chunk < p->t_blocks ? p->chunk : p->t_blocks - k;
-        w.chunk = tn_att_chunk_begin(p, &w.m, w.at.row, w.at.kv_head, k, n);
-        attend_chunk(&w, k == 0, k + n == p->t_blocks);
+    for (int64_t i = 0; i < p->rep; i += p->heads) {
+        w.head = w.at.kv_head * p->rep + i;
+        w.n_heads = i + p->heads < p->rep ? p->heads : p->rep - i;
+        for (int64_t k = 0; k < p->t_blocks; k += p->chunk) {
+            int64_t n = k + p->chunk < p->t_blocks ? p->chunk : p->t_blocks - k;
+            w.chunk = tn_att_chunk_begin(p, &w.m, w.at.row, w.at.kv_head, k, n);
+            attend_chunk(&w, k == 0, k + n == p->t_blocks);
+        }
     }
 }
 

@@ -57,6 +57,7 @@ typedef struct tn_att_plan {
     int64_t chunk;              /* key blocks packed at a time */
     int64_t q_blocks, k_blocks; /* of an item */
     int64_t q_items, n_items;
+    int64_t heads;              /* forward: query heads that share one pass over the keys */
     int64_t states;             /* forward: query blocks x heads whose state is kept between chunks */
     int64_t sums;               /* backward: partial dk, dv of a chunk that are alive at once */
     bool leaves;                /* backward: some part crosses a query block */
