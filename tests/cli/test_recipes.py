@@ -163,6 +163,8 @@ OTHERS = [
     (["train", "r.lua"], "command line: train: not a command; `titan RECIPE` trains"),
     (["."], ".: a folder; name the recipe's file"),
     (["plan"], "command line: too few words; write titan plan RECIPE"),
+    (["plan", "r.lua", "training.stps=3"], "command line: training.stps: unknown key; did you mean steps?"),
+    (["graph", "r.lua", "training.stps=3"], "command line: training.stps: unknown key; did you mean steps?"),
     (["diff", "a"], "command line: too few words; write titan diff RUN_A RUN_B"),
     (["doctor", "training.steps=3"], "command line: training.steps=3: doctor takes no settings; leave it out"),
     (["help", "training.stps"], "command line: help training.stps: no such subject; did you mean training.steps?"),
