@@ -16,7 +16,7 @@
 TN_C_BEGIN
 
 typedef enum tn_dtype { TN_F32, TN_BF16, TN_F16, TN_I32, TN_EXACT, TN_N_DTYPES } tn_dtype;
-enum { TN_EXACT_BYTES = 4096 };
+enum { TN_EXACT_BYTES = 168 };
 /* TN_EXACT: one order-free accumulator (kernels/cpu/exact.h); shape []. */
 const char *tn_dtype_name(tn_dtype t); /* f32 bf16 f16 i32 exact */
 bool tn_dtype_parse(const char *name, tn_dtype *out);

@@ -1,131 +1,104 @@
-/* exact.c - see exact.h. Portable integer code: nothing here depends on the instruction set.
- *
- * A thread gathers a tile in 64-bit bins (four sets, so that equal exponents in a row do not wait for each other): 2^15 values
- * of 24-bit mantissas, or of 48-bit squares, fit. Bins are emptied in ascending order of exponents, so the result is that
- * of the exact integer sums, whatever thread added what. */
+/* exact.c - the fixed-point number, and the cut of arrays into tiles; one sum per thread, merged at the end. */
 #include "kernels/cpu/exact.h"
 
+#include "kernels/cpu/dispatch.h"
+
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 1 << 15, TILE = 1 << 18, SETS = 4 };
+TN_ISA_TABLES(tn_exact_fns, tn_exact_fns);
+static const tn_exact_fns *const by_isa[TN_N_ISA] = TN_BY_ISA(tn_exact_fns);
 
-__extension__ typedef unsigned __int128 u128;
-__extension__ typedef __int128 i128;
+__extension__ typedef __int128 wide;
+__extension__ typedef unsigned __int128 uwide;
 
-typedef struct job {
-    const float *x;
-    int64_t n;
-    bool squares;
-    tn_exact *part; /* by thread */
-} job;
+enum { SLOT_BYTES = 256 }; /* a thread's sum, away from its neighbours' cache lines */
+_Static_assert(sizeof(tn_exact) <= SLOT_BYTES, "a sum fits its slot");
 
-static void add128(tn_exact *s, int e, i128 v)
+void tn_exact_put(tn_exact *sum, int64_t m, int e)
 {
-    u128 sum = ((u128)s->hi[e] << 64 | s->lo[e]) + (u128)v;
-    s->lo[e] = (uint64_t)sum;
-    s->hi[e] = (uint64_t)(sum >> 64);
+    const int at = (e - TN_EXACT_UNIT) / 32;
+    wide v = (wide)m * ((wide)1 << (e - TN_EXACT_UNIT) % 32);
+    assert(e >= TN_EXACT_UNIT && at + 2 < TN_EXACT_LIMBS);
+    sum->limb[at] += (int64_t)(uint32_t)v;
+    sum->limb[at + 1] += (int64_t)(uint32_t)(v >> 32);
+    sum->limb[at + 2] += (int64_t)(v >> 64);
 }
 
-static void block_squares(tn_exact *s, const float *x, int64_t n)
+void tn_exact_carry(tn_exact *sum)
 {
-    uint64_t bin[SETS][256];
-    memset(bin, 0, sizeof bin);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t b, e;
-        memcpy(&b, x + i, 4);
-        e = b >> 23 & 255;
-        uint64_t m = (b & 0x7fffff) | (uint32_t)(e != 0) << 23;
-        bin[i & (SETS - 1)][e] += m * m;
+    for (int i = 0; i + 1 < TN_EXACT_LIMBS; i++) {
+        sum->limb[i + 1] += sum->limb[i] >> 32;
+        sum->limb[i] &= 0xffffffff;
     }
-    for (int e = 0; e < 256; e++) {
-        i128 v = 0;
-        for (int k = 0; k < SETS; k++) v += (i128)bin[k][e];
-        if (v) add128(s, e, v); /* also of e = 255: m is at least 2^23 there, and squares never cancel */
-    }
-}
-
-static void block_values(tn_exact *s, const float *x, int64_t n)
-{
-    int64_t bin[SETS][256];
-    memset(bin, 0, sizeof bin);
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t b, e;
-        memcpy(&b, x + i, 4);
-        e = b >> 23 & 255;
-        int64_t m = (int64_t)((b & 0x7fffff) | (uint32_t)(e != 0) << 23), sign = -(int64_t)(b >> 31);
-        if (e == 255) add128(s, 255, 1); /* never cancels */
-        else bin[i & (SETS - 1)][e] += (m ^ sign) - sign;
-    }
-    for (int e = 0; e < 255; e++) {
-        i128 v = 0;
-        for (int k = 0; k < SETS; k++) v += bin[k][e];
-        if (v) add128(s, e, v);
-    }
-}
-
-static void tile(void *arg, int64_t t, int thread)
-{
-    const job *j = arg;
-    int64_t begin = t * TILE, end = begin + TILE < j->n ? begin + TILE : j->n;
-    for (int64_t i = begin; i < end; i += BLOCK) {
-        int64_t n = end - i < BLOCK ? end - i : BLOCK;
-        if (j->squares) block_squares(&j->part[thread], j->x + i, n);
-        else block_values(&j->part[thread], j->x + i, n);
-    }
-}
-
-size_t tn_exact_scratch(int n_threads)
-{
-    return (size_t)n_threads * sizeof(tn_exact);
-}
-
-static void add(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n, bool squares)
-{
-    job j = {x, n, squares, cpu->scratch};
-    int threads = tn_pool_threads(cpu->pool);
-    memset(j.part, 0, (size_t)threads * sizeof(tn_exact));
-    if (n <= TILE / 4) {
-        for (int64_t t = 0; t * TILE < n; t++) tile(&j, t, 0);
-    } else {
-        tn_pool_run(cpu->pool, (n + TILE - 1) / TILE, tile, &j);
-    }
-    for (int t = 0; t < threads; t++) tn_exact_merge(sum, &j.part[t]);
-}
-
-void tn_exact_add(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n)
-{
-    add(cpu, sum, x, n, false);
-}
-
-void tn_exact_add_squares(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n)
-{
-    add(cpu, sum, x, n, true);
 }
 
 void tn_exact_merge(tn_exact *sum, const tn_exact *other)
 {
-    for (int e = 0; e < 256; e++) add128(sum, e, (i128)((u128)other->hi[e] << 64 | other->lo[e]));
-}
-
-/* Bin e of values counts units of 2^(max(e, 1) - 150); of squares, of 2^(2 (max(e, 1) - 150)). */
-static double get(const tn_exact *s, int scale)
-{
-    double sum = 0;
-    if (s->lo[255] || s->hi[255]) return NAN;
-    for (int e = 0; e < 255; e++) {
-        i128 v = (i128)((u128)s->hi[e] << 64 | s->lo[e]);
-        if (v) sum += ldexp((double)v, scale * ((e ? e : 1) - 150));
-    }
-    return sum;
+    for (int i = 0; i < TN_EXACT_LIMBS; i++) sum->limb[i] += other->limb[i];
+    sum->special |= other->special;
+    tn_exact_carry(sum);
 }
 
 double tn_exact_get(const tn_exact *sum)
 {
-    return get(sum, 1);
+    if (sum->special & 1 || (sum->special & 6) == 6) return NAN;
+    if (sum->special) return sum->special & 2 ? INFINITY : -INFINITY;
+    tn_exact s = *sum;
+    const bool negative = s.limb[TN_EXACT_LIMBS - 1] < 0;
+    for (int i = 0; negative && i < TN_EXACT_LIMBS; i++) s.limb[i] = -s.limb[i];
+    tn_exact_carry(&s);
+    int top = TN_EXACT_LIMBS - 1;
+    while (top > 0 && s.limb[top] == 0) top--;
+    /* 62 bits from the highest one on, the last of them set if anything below is: rounds to 53 as the whole would */
+    uwide high = 0;
+    bool below = false;
+    int shift = 0;
+    for (int i = top; i > top - 4; i--) high = high << 32 | (i < 0 ? 0 : (uint64_t)s.limb[i]);
+    for (int i = 0; i <= top - 4; i++) below = below || s.limb[i] != 0;
+    while (high >> shift >> 62) shift++;
+    below = below || (high & (((uwide)1 << shift) - 1)) != 0;
+    const double m = (double)(int64_t)((uint64_t)(high >> shift) | below);
+    return ldexp(negative ? -m : m, 32 * (top - 3) + TN_EXACT_UNIT + shift);
 }
 
-double tn_exact_get_squares(const tn_exact *sum)
+typedef struct job {
+    void (*add)(tn_exact *sum, const float *x, int64_t n);
+    const float *x;
+    int64_t n, items;
+    char *slots;
+} job;
+
+static void add_tile(void *arg, int64_t tile, int thread)
 {
-    return get(sum, 2);
+    const job *j = arg;
+    const int64_t begin = tile * j->items;
+    j->add((tn_exact *)(void *)(j->slots + thread * SLOT_BYTES), j->x + begin, tn_tile_end(j->n, j->items, tile) - begin);
+}
+
+size_t tn_exact_scratch(int n_threads)
+{
+    return (size_t)n_threads * SLOT_BYTES;
+}
+
+static void add(const tn_cpu *cpu, tn_exact *sum, job *j)
+{
+    const int threads = tn_pool_threads(cpu->pool);
+    assert(cpu->scratch_bytes >= tn_exact_scratch(threads));
+    j->items = tn_tile_items(cpu, j->n, sizeof(float));
+    j->slots = cpu->scratch;
+    memset(j->slots, 0, tn_exact_scratch(threads));
+    tn_pool_run(cpu->pool, tn_tile_count(j->n, j->items), add_tile, j);
+    for (int t = 0; t < threads; t++) tn_exact_merge(sum, (const tn_exact *)(const void *)(j->slots + t * SLOT_BYTES));
+}
+
+void tn_exact_add(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n)
+{
+    add(cpu, sum, &(job){.add = by_isa[cpu->isa]->values, .x = x, .n = n});
+}
+
+void tn_exact_add_squares(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n)
+{
+    add(cpu, sum, &(job){.add = by_isa[cpu->isa]->squares, .x = x, .n = n});
 }
