@@ -1,3 +1,4 @@
+/* optim.c - rounds the constants of a step to float and cuts the array into tiles. */
 #include "kernels/cpu/optim.h"
 
 #include "kernels/cpu/dispatch.h"
@@ -28,9 +29,7 @@ static void run(const tn_cpu *cpu, job *j)
 {
     j->f = fns[cpu->isa];
     j->items = tn_tile_items(cpu, j->n, 28);
-    int64_t tiles = tn_tile_count(j->n, j->items);
-    if (tiles == 1) tile(j, 0, 0);
-    else tn_pool_run(cpu->pool, tiles, tile, j);
+    tn_pool_run(cpu->pool, tn_tile_count(j->n, j->items), tile, j);
 }
 
 /* beta^n by squaring: libm's pow differs between machines. */
