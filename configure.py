@@ -42,7 +42,7 @@ ISAS = {
     "avx512": "-DTN_ISA_avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma",
 }
 TSAN_TESTS = ["test_pool", "test_executor"]  # what runs on several threads, where it exists
-WATCHED = ["tests", "tests/unit", "tests/fuzz", "tests/bench"]
+WATCHED = ["tests", "tests/unit", "tests/ops", "tests/fuzz", "tests/bench"]
 
 
 def sources(folder):
@@ -266,7 +266,7 @@ def config_ninja(args, got):
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
     programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives
-    programs = sorted(programs) + [MAIN] * os.path.exists(MAIN)
+    programs = sorted(programs) + [MAIN]
     variants = ["asan", "hostile"] if got["asan, ubsan"] else []
     needs = ["tests-release"] + ["tests-" + v for v in variants]
     if got["tsan"]:
@@ -285,7 +285,6 @@ def config_ninja(args, got):
         "wordnet = " + args.wordnet,
         "text = " + (args.text or "build/glosses.txt"),
         "demo_args = " + ("data.path=" + args.text if args.text else ""),
-        "goal = " + ("build/titan" if os.path.exists(MAIN) else "release"),
         "",
         "rule configure",
         "  command = $python configure.py --again",
@@ -309,9 +308,14 @@ def folders_of(src):
     return folders
 
 
+def more_of(src):
+    """The other files of a test that is too long for one: tests/ops/*.c go with tests/unit/test_ops.c."""
+    return sources("tests/" + name_of(src)[5:]) if name_of(src).startswith("test_") else []
+
+
 def floors_of(src):
     """The archives a program needs, top first: those of the floors that it includes, and what these see."""
-    included = folders_of(src)
+    included = set().union(*(folders_of(s) for s in [src] + more_of(src)))
     todo = ["base"] + [floor for floor, folders in FLOORS for d in included if d in folders]
     seen = set()
     while todo:
@@ -350,9 +354,10 @@ def files_ninja(isas):
                 objs.append(compiles(src, FLAGS.get(floor, "")))
         if objs:
             out.append("build %s: ar %s" % (b + "lib/%s.a" % floor, " ".join(objs)))
-    titan = [program("titan", MAIN, compile_flags=FLAGS["lua"])] if os.path.exists(MAIN) else []
-    tests = [program("tests/" + name_of(s), s, compile_flags=test_flags(s)) for s in sources("tests/unit")]
-    benches = [program("bench/" + name_of(s), s) for s in sources("tests/bench")]
+    titan = [program("titan", MAIN, compile_flags=FLAGS["lua"])]
+    tests = [program("tests/" + name_of(s), s, " ".join(compiles(m) for m in more_of(s)), compile_flags=test_flags(s))
+             for s in sources("tests/unit")]
+    benches = [program("bench/" + name_of(s), s, compile_flags=test_flags(s)) for s in sources("tests/bench")]
     fuzz, fuzzers = [s for s in sources("tests/fuzz") if name_of(s).startswith("fuzz_")], []
     if fuzz:
         replay = compiles("tests/fuzz/replay.c")
@@ -364,7 +369,7 @@ def files_ninja(isas):
 
 
 def test_flags(src):
-    """A test of the top floor may talk to Lua itself."""
+    """A test or bench of the top floor may talk to Lua itself."""
     return FLAGS["lua"] if "lua" in floors_of(src) else ""
 
 

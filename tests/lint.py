@@ -60,7 +60,7 @@ PYTHON_IN = ("configure.py", "tests/", ".ci/", "docs/")
 SOURCE = (".c", ".h", ".cu", ".cuh", ".lua", ".py", ".def", ".ninja")
 TEXT = SOURCE + (".md", ".txt", ".json", ".jsonl", ".graph", ".yml", ".sh")
 MAX_LINES = 650
-MAX_COLUMNS = 140
+MAX_COLUMNS = 200
 # Written in pieces, so that this file does not name them.
 MACHINE = re.compile("|".join(("/wo" "rk/", "/fa" "rm/", "/ho" "me/[a-z]", "/ro" "ot/", "pypi\\.o" "rg", "debian\\.o" "rg")))
 

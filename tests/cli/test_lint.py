@@ -36,7 +36,7 @@ DIRTY = [
     ("graph/long.c", "int x;\n" * 700, "long.c:650: 700 lines"),
     ("graph/tab.c", "\tint x;\n", "tab.c:1: a tab"),
     ("graph/blank.c", "int x; \n", "blank.c:1: blanks at the end"),
-    ("graph/wide.c", "int x;" + " " * 150 + "/* */\n", "wide.c:1: 161 columns"),
+    ("graph/wide.c", "int x;" + " " * 250 + "/* */\n", "wide.c:1: 261 columns"),
     ("graph/end.c", "int x;", "no newline at the end"),
     ("graph/named.h", "int tn_other_thing(void);\n", "tn_other_thing: the noun is the file"),
     ("engine/twice.c", "int tn_good_one(void)\n{\n    return 0;\n}\n", "tn_good_one is defined in engine/base/good.c, too"),
