@@ -334,7 +334,7 @@ M.place_of = place_of
 
 -- Moves values[i] of a call across the way in.
 local function move_in(own, values)
-  for name, where in next, own.in_src do
+  for name, where in pairs(own.in_src) do -- sorted: the order of nodes must not depend on hashes
     local i = own.args[name]
     if values[i] ~= nil then
       trace.check(values[i], where, "in_src of " .. name)
