@@ -92,6 +92,26 @@ static void sum_case(int64_t n, int low, int high, int zeros, uint64_t seed)
     tn_test_free(x);
 }
 
+/* Blocks that come closest to what doubles can hold: one value at the top, 4095 equal ones `apart` exponents below, whose
+ * squares leave nearly half a unit behind when they are split at bit k of the squared mantissa. */
+static void edge_case(int apart, int k, uint64_t seed)
+{
+    const uint64_t modulus = (uint64_t)1 << k;
+    float x[4096];
+    uint32_t m;
+    do m = 0x800001 | (uint32_t)tn_test_below(&seed, 0x800000);
+    while ((uint64_t)m * m % modulus < modulus / 2 - modulus / 16 || (uint64_t)m * m % modulus >= modulus / 2);
+    x[0] = 1;
+    for (int i = 1; i < 4096; i++) x[i] = ldexpf((float)m, -23 - apart);
+    const fixed want = fixed_sum(x, 4096, true);
+    tn_cpu cpu;
+    for (int i = 0; tn_test_cpu(i, scratch, NULL, &cpu); i++) {
+        tn_exact s = {{0}, 0};
+        tn_exact_add_squares(&cpu, &s, x, 4096);
+        TN_CHECK_MSG(fixed_equal(&want, &s), "%d exponents apart, %s: not exact", apart, tn_isa_name(cpu.isa));
+    }
+}
+
 static double sum_of(const tn_cpu *cpu, const float *x, int64_t n)
 {
     tn_exact s = {{0}, 0};
@@ -155,6 +175,8 @@ int main(void)
     sum_case(9000, 120, 127, 0, 11);    /* the largest */
     sum_case(9000, 0, 0, 100, 12);      /* zeros */
     sum_case(300000, -12, 0, 0, 13);    /* several tiles */
+    for (int apart = 14; apart <= 20; apart++) edge_case(apart, 2 * apart + 8, (uint64_t)apart);
+    for (int apart = 30; apart <= 40; apart++) edge_case(apart, 2 * apart - 33, (uint64_t)apart);
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, scratch, NULL, &cpu); i++) get_case(&cpu);
     return tn_test_done("exact");

@@ -138,6 +138,22 @@ static void gain_case(tn_order_grid grid, int64_t n_rows, int64_t seq, int64_t d
     free(want64);
 }
 
+/* A chain that goes on over several LEAFs, a leaf without tokens, ADDs of levels that were there before. */
+static void program_case(void)
+{
+    const tn_order_ins ins[] = {{TN_ORDER_LEAF, 1, 0, 0, 1}, {TN_ORDER_LEAF, 0, 0, 1, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},
+                                {TN_ORDER_LEAF, 0, 0, 4, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_ADD, 0, 0, 0, 0},
+                                {TN_ORDER_LEAF, 0, 0, 4, 5}};
+    const float dy[] = {1e8f, 3, 3, -1e8f, 3}, ones[] = {1, 1, 1, 1, 1};
+    tn_cpu cpu;
+    for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
+        float level0 = 10, level1 = 2;
+        tn_norm_gain(&cpu, &(tn_norm_gain_args){1, ones, ones, dy, {ins, TN_COUNT(ins), 2, 2}, {&level0, &level1}});
+        /* 10 + (2 + (((1e8 + 3) + 3) - 1e8)), where 1e8 + 3 is 1e8 in fp32; a chain begun anew at the first 3 gives 20 */
+        TN_CHECK_MSG(level0 == 12 && level1 == 3, "levels %g and %g", (double)level0, (double)level1);
+    }
+}
+
 int main(void)
 {
     const int64_t dims[] = {1, 7, 16, 31, 64, 100, 257, 768};
@@ -151,5 +167,6 @@ int main(void)
     gain_case((tn_order_grid){1, 1, 1}, 2, 37, 1, 13);
     gain_case((tn_order_grid){8, 4, 2}, 5, 19, 1300, 14); /* more columns than one tile may have */
     gain_case((tn_order_grid){8, 2, 4}, 16, 9, 256, 15);
+    program_case();
     return tn_test_done("norm");
 }
