@@ -168,14 +168,16 @@ tn_attr tn_infer_attr(const tn_infer *t, const char *name)
     return t->attrs[i];
 }
 
-static tn_status set_attr(tn_graph *g, const tn_node_desc *d, const tn_named_attr *a, tn_attr *values)
+/* `guess`: where its name may stand in the op's list (passes copy whole lists in order). */
+static tn_status set_attr(tn_graph *g, const tn_node_desc *d, const tn_named_attr *a, int guess, tn_attr *values)
 {
-    int i = attr_index(op_table[d->op]->attrs, a->name);
+    const tn_attr_list *l = &g->lists[d->op];
+    int i = guess < l->n && !strcmp(l->name[guess], a->name) ? guess : attr_index(op_table[d->op]->attrs, a->name);
     const char *path = d->path ? d->path : "graph", *op = tn_op_name(d->op);
     if (i < 0) TN_FAIL(TN_BAD_INPUT, "%s: %s: no attribute '%s'; it has: %s", path, op, a->name,
                        op_table[d->op]->attrs ? op_table[d->op]->attrs : "none");
     tn_attr v = a->value;
-    char kind = g->lists[d->op].value[i].kind;
+    char kind = l->value[i].kind;
     if (kind == 'f' && v.kind == 'i') v = (tn_attr){.kind = 'f', .u.f = (double)v.u.i};
     if (kind == 'i' && v.kind == 'f' && v.u.f == (double)(int64_t)v.u.f) v = (tn_attr){.kind = 'i', .u.i = (int64_t)v.u.f};
     if (v.kind != kind)
@@ -194,7 +196,7 @@ static tn_status node_attrs(tn_graph *g, const tn_node_desc *d, const tn_attr **
     if (!d->n_attrs) return TN_OK; /* all defaults: shared */
     TN_TRY(tn_arena_alloc(&g->arena, (size_t)l->n * sizeof(tn_attr), &mem));
     memcpy(mem, l->value, (size_t)l->n * sizeof(tn_attr));
-    for (int i = 0; i < d->n_attrs; i++) TN_TRY(set_attr(g, d, &d->attrs[i], mem));
+    for (int i = 0; i < d->n_attrs; i++) TN_TRY(set_attr(g, d, &d->attrs[i], i, mem));
     *out = mem;
     return TN_OK;
 }
@@ -286,13 +288,19 @@ tn_status tn_graph_add(tn_graph *g, const tn_node_desc *d, int32_t *first_out)
     if (d->n_in > TN_MAX_OPERANDS)
         TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; at most %d", d->path ? d->path : "graph", tn_op_name(d->op), d->n_in, TN_MAX_OPERANDS);
     TN_TRY(node_attrs(g, d, &attrs));
-    tn_infer t = {.g = g, .d = d, .attrs = attrs, .n_in = d->n_in, .out = outs};
+    tn_infer t; /* half a KiB of operands: only those there are */
+    t.g = g;
+    t.bind = NULL;
+    t.d = d;
+    t.attrs = attrs;
+    t.n_in = d->n_in;
+    t.out = outs;
+    t.n_out = 0;
     for (int i = 0; i < d->n_in; i++) {
         if (d->in[i] < 0 || d->in[i] >= g->n_values)
             TN_FAIL(TN_BAD_INPUT, "%s: %s: operand %d does not exist", d->path ? d->path : "graph", tn_op_name(d->op), i);
         t.in[i] = &g->values[d->in[i]];
     }
-    for (int i = 0; i < 16 + d->n_in && i < TN_MAX_OPERANDS; i++) outs[i] = (tn_value){.levels = 1};
     TN_TRY(tn_infer_run(&t, &g->sigs[d->op]));
     TN_TRY(append(g, d, attrs, outs, t.n_out));
     if (first_out) *first_out = g->nodes[g->n_nodes - 1].out0;

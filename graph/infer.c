@@ -19,26 +19,28 @@ typedef struct factor {
     int16_t operand; /* which operand gave the axes */
 } factor;
 
-struct tn_bind {
-    const tn_sig *sig;
-    int repeats, n_ellipsis;
-    factor f[N_FACTORS];
-};
-
 typedef struct place { /* one operand: its pattern and repeat */
     const tn_sig_operand *o;
     int rep;
 } place;
 
+struct tn_bind {
+    const tn_sig *sig;
+    int repeats, n_ellipsis;
+    place in[TN_MAX_OPERANDS];
+    factor f[N_FACTORS];
+};
+
 static place operand_place(const tn_bind *b, int i)
 {
+    return b->in[i];
+}
+
+static void place_operands(tn_bind *b, int n_in)
+{
     const tn_sig *s = b->sig;
-    for (int p = 0; p < s->n_in; p++) {
-        int n = s->in[p].repeat ? b->repeats : 1;
-        if (i < n) return (place){&s->in[p], i};
-        i -= n;
-    }
-    return (place){NULL, 0};
+    for (int p = 0, i = 0; p < s->n_in; p++)
+        for (int rep = 0; rep < (s->in[p].repeat ? b->repeats : 1) && i < n_in; rep++) b->in[i++] = (place){&s->in[p], rep};
 }
 
 static place output_place(const tn_bind *b, int i)
@@ -437,13 +439,17 @@ tn_status tn_infer_placed(tn_infer *t)
 
 tn_status tn_infer_run(tn_infer *t, const tn_sig *sig)
 {
-    tn_bind b = {.sig = sig};
+    tn_bind b; /* 14 KiB: only the factors of this node are set */
     const tn_op *op = tn_op_get(t->d->op);
+    b.sig = sig;
+    b.n_ellipsis = 0;
     t->bind = &b;
     if (!tn_sig_count(sig, t->n_in, &b.repeats, &t->n_out) || b.repeats > MAX_REPEATS)
         return tn_infer_bad(t, "%d operands do not fit its form '%s'", t->n_in, op->sig);
     if (op->variable_out) t->n_out = (int)tn_infer_attr(t, "outs").u.i;
     if (t->n_out < 1 || t->n_out > 8 + MAX_REPEATS) return tn_infer_bad(t, "%d outputs", t->n_out);
+    for (int o = 0; o < t->n_out; o++) t->out[o] = (tn_value){.levels = 1};
+    place_operands(&b, t->n_in);
     for (int i = 0; i < F_LOCAL + b.repeats * TN_SIG_FACTORS; i++) b.f[i] = (factor){.extent = -1};
     TN_TRY(bind_ranks(t));
     if (op->factors) TN_TRY(op->factors(t));

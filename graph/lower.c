@@ -32,13 +32,19 @@ static int64_t run_leaves(const tn_graph *g, const tn_node *n)
     return g->grid.seq * seq / g->seq;
 }
 
-static tn_status attach(tn_graph *g, tn_node *n)
+typedef struct lowering {
+    tn_rewrite r;
+    tn_arena arena;
+    const tn_order_tokens *tokens; /* of the step; NULL until a sum needs it */
+} lowering;
+
+static tn_status attach(lowering *w, tn_node *n)
 {
-    tn_arena arena = {0};
-    const tn_order_tokens *t;
+    tn_graph *g = w->r.g;
     tn_order_grid grid = g->canonical ? g->grid : (tn_order_grid){1, g->grid.seq, 1};
     switch ((tn_op_id)n->op) {
     case TN_OP_linear:
+    case TN_OP_linear_add:
     case TN_OP_linear_bwd_x:
         n->order = TN_ORDER_OVER_PARAM;
         n->parts = (uint8_t)param_parts(g, n);
@@ -55,20 +61,17 @@ static tn_status attach(tn_graph *g, tn_node *n)
         TN_FAIL(TN_BAD_INPUT, "%s: %s: a chunk of %lld positions cuts a position part of the reduce grid (seq = %d)", n->path,
                 tn_op_name((tn_op_id)n->op), (long long)x->dim[1].extent, grid.seq);
     n->order = TN_ORDER_OVER_TOKENS;
-    tn_status st = tn_order_tokens_build(&arena, grid, g->rows * g->n_microbatches, g->seq, &t);
-    if (!st) {
-        tn_value *v = &g->values[n->out0];
-        v->carried = true;
-        v->levels = (int8_t)tn_order_tokens_depth(t, run_leaves(g, n));
-    }
-    tn_arena_fini(&arena);
-    return st;
+    if (!w->tokens) TN_TRY(tn_order_tokens_build(&w->arena, grid, g->rows * g->n_microbatches, g->seq, &w->tokens));
+    tn_value *v = &g->values[n->out0];
+    v->carried = true;
+    v->levels = (int8_t)tn_order_tokens_depth(w->tokens, run_leaves(g, n));
+    return TN_OK;
 }
 
-static tn_status copy(tn_rewrite *r, int64_t i)
+static tn_status copy(lowering *w, int64_t i)
 {
-    TN_TRY(tn_rewrite_copy(r, i));
-    return attach(r->g, &r->g->nodes[r->g->n_nodes - 1]);
+    TN_TRY(tn_rewrite_copy(&w->r, i));
+    return attach(w, &w->r.g->nodes[w->r.g->n_nodes - 1]);
 }
 
 /* cross_entropy(logits, labels, inv) -> loss_merge(gathered loss_parts(logits, labels), labels) */
@@ -102,28 +105,29 @@ static tn_status expand_loss(tn_rewrite *r, int64_t i)
     return tn_rewrite_add(r, i, &d);
 }
 
-static tn_status emit(tn_rewrite *r, tn_scope first, tn_scope last)
+static tn_status emit(lowering *w, tn_scope first, tn_scope last)
 {
-    for (int64_t i = 0; i < r->old->n_nodes; i++) {
-        const tn_node *n = &r->old->nodes[i];
+    for (int64_t i = 0; i < w->r.old->n_nodes; i++) {
+        const tn_node *n = &w->r.old->nodes[i];
         if (n->scope < first || n->scope > last) continue;
-        if (n->op == TN_OP_cross_entropy) TN_TRY(expand_loss(r, i));
-        else TN_TRY(copy(r, i));
+        if (n->op == TN_OP_cross_entropy) TN_TRY(expand_loss(&w->r, i));
+        else TN_TRY(copy(w, i));
     }
     return TN_OK;
 }
 
 tn_status tn_pass_lower(const tn_graph *in, tn_graph **out)
 {
-    tn_rewrite r;
-    TN_TRY(tn_rewrite_begin(in, &r));
-    tn_status st = emit(&r, TN_SCOPE_HEAD, TN_SCOPE_HEAD);
-    if (!st) st = emit(&r, TN_SCOPE_MICROBATCH, TN_SCOPE_CHUNK);
-    if (!st) st = emit(&r, TN_SCOPE_TAIL, TN_SCOPE_TAIL);
+    lowering w = {0};
+    TN_TRY(tn_rewrite_begin(in, &w.r));
+    tn_status st = emit(&w, TN_SCOPE_HEAD, TN_SCOPE_HEAD);
+    if (!st) st = emit(&w, TN_SCOPE_MICROBATCH, TN_SCOPE_CHUNK);
+    if (!st) st = emit(&w, TN_SCOPE_TAIL, TN_SCOPE_TAIL);
+    tn_arena_fini(&w.arena);
     if (st) {
-        tn_rewrite_drop(&r);
+        tn_rewrite_drop(&w.r);
         return st;
     }
-    *out = tn_rewrite_finish(&r);
+    *out = tn_rewrite_finish(&w.r);
     return TN_OK;
 }

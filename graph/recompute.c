@@ -4,6 +4,7 @@
  * A block is an element of an nn.list: the module path up to its first numeric component ("layers.3"). */
 #include "graph/recompute.h"
 
+#include "graph/names.h"
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -22,16 +23,12 @@ size_t tn_recompute_block(const char *path)
     return 0;
 }
 
-static bool same_block(const char *a, const char *b)
-{
-    size_t n = tn_recompute_block(a);
-    return n && n == tn_recompute_block(b) && !strncmp(a, b, n);
-}
-
 typedef struct again {
     tn_rewrite r;
     int32_t *clone; /* old value -> its recomputed twin, -1 */
     bool *need;     /* by old node: the backward of its block reads it */
+    int32_t *block; /* by old node: number of its block, -1 */
+    int64_t *begin, *end; /* by block: its forward nodes lie in old nodes [begin, end) */
 } again;
 
 static bool is_forward(const tn_node *n)
@@ -44,37 +41,69 @@ static bool is_backward(const tn_node *n)
     return (n->phase == TN_PHASE_B || n->phase == TN_PHASE_W) && n->scope == TN_SCOPE_MICROBATCH;
 }
 
-/* Marks the forward nodes of the block of backward node `first` that any backward node reads, and what those need. */
-static void mark(again *s, int64_t first, int64_t begin, int64_t end)
+/* Numbers the blocks and finds where their forward lies. */
+static tn_status find_blocks(again *s, tn_arena *arena)
 {
     const tn_graph *g = s->r.old;
-    const char *path = g->nodes[first].path;
+    tn_names numbers = {0};
+    tn_status st = TN_OK;
+    for (int64_t i = 0; i < g->n_nodes && !st; i++) {
+        const tn_node *n = &g->nodes[i];
+        size_t length = tn_recompute_block(n->path);
+        int64_t number = numbers.n;
+        const char *name;
+        void *mem;
+        s->block[i] = -1;
+        if (!length) continue;
+        if (i && g->nodes[i - 1].path == n->path) {
+            number = s->block[i - 1];
+        } else {
+            if ((st = tn_arena_alloc(arena, length + 1, &mem))) break;
+            name = memcpy(mem, n->path, length);
+            if (!tn_names_find(&numbers, name, &number)) st = tn_names_put(&numbers, name, number);
+        }
+        s->block[i] = (int32_t)number;
+        if (!is_forward(n)) continue;
+        if (!s->end[number]) s->begin[number] = i;
+        s->end[number] = i + 1;
+    }
+    tn_names_fini(&numbers);
+    return st;
+}
+
+static void need_operands(again *s, int64_t node, int32_t block)
+{
+    const tn_graph *g = s->r.old;
+    for (int k = 0; k < g->nodes[node].n_in; k++) {
+        int32_t p = g->values[tn_node_in(g, &g->nodes[node], k)].node;
+        if (s->block[p] == block && is_forward(&g->nodes[p])) s->need[p] = true;
+    }
+}
+
+/* Marks the forward nodes of the block of backward node `first` that any backward node reads, and what those need. */
+static void mark(again *s, int64_t first)
+{
+    const tn_graph *g = s->r.old;
+    int32_t block = s->block[first];
     for (int64_t i = first; i < g->n_nodes; i++) {
         if (!is_backward(&g->nodes[i])) continue;
-        if (!same_block(path, g->nodes[i].path)) break;
-        for (int k = 0; k < g->nodes[i].n_in; k++) {
-            int32_t p = g->values[tn_node_in(g, &g->nodes[i], k)].node;
-            if (is_forward(&g->nodes[p]) && same_block(path, g->nodes[p].path)) s->need[p] = true;
-        }
+        if (s->block[i] != block) break;
+        need_operands(s, i, block);
     }
-    for (int64_t i = end - 1; i >= begin; i--)
-        for (int k = 0; s->need[i] && k < g->nodes[i].n_in; k++) {
-            int32_t p = g->values[tn_node_in(g, &g->nodes[i], k)].node;
-            if (is_forward(&g->nodes[p]) && same_block(path, g->nodes[p].path)) s->need[p] = true;
-        }
+    for (int64_t i = s->end[block] - 1; i >= s->begin[block]; i--)
+        if (s->need[i] && s->block[i] == block) need_operands(s, i, block);
 }
 
 static tn_status clone_block(again *s, int64_t first)
 {
     const tn_graph *g = s->r.old;
-    int64_t begin = 0, end = first;
-    while (begin < first && !(is_forward(&g->nodes[begin]) && same_block(g->nodes[first].path, g->nodes[begin].path))) begin++;
-    mark(s, first, begin, end);
-    for (int64_t i = begin; i < end; i++) {
+    int32_t block = s->block[first];
+    mark(s, first);
+    for (int64_t i = s->begin[block]; i < s->end[block]; i++) {
         int32_t in[TN_MAX_OPERANDS], out;
         tn_named_attr attrs[16];
         tn_node_desc d;
-        if (!s->need[i] || !same_block(g->nodes[first].path, g->nodes[i].path)) continue;
+        if (!s->need[i] || s->block[i] != block) continue;
         tn_rewrite_describe(&s->r, i, in, attrs, &d);
         for (int k = 0; k < d.n_in; k++) {
             int32_t c = s->clone[tn_node_in(g, &g->nodes[i], k)];
@@ -93,45 +122,60 @@ static tn_status clone_block(again *s, int64_t first)
 static tn_status run(again *s)
 {
     const tn_graph *g = s->r.old;
-    const char *current = "";
+    int32_t current = -1;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         int32_t in[TN_MAX_OPERANDS];
         tn_named_attr attrs[16];
         tn_node_desc d;
         const tn_node *n = &g->nodes[i];
-        if (!is_backward(n) || !tn_recompute_block(n->path)) {
+        if (!is_backward(n) || s->block[i] < 0) {
             TN_TRY(tn_rewrite_copy(&s->r, i));
             continue;
         }
-        if (!same_block(n->path, current)) {
+        if (s->block[i] != current) {
             TN_TRY(clone_block(s, i));
-            current = n->path;
+            current = s->block[i];
         }
         tn_rewrite_describe(&s->r, i, in, attrs, &d);
         for (int k = 0; k < d.n_in; k++) {
             int32_t v = tn_node_in(g, n, k), c = s->clone[v];
-            if (c >= 0 && same_block(n->path, g->nodes[g->values[v].node].path)) in[k] = c;
+            if (c >= 0 && s->block[i] == s->block[g->values[v].node]) in[k] = c;
         }
         TN_TRY(tn_rewrite_add(&s->r, i, &d));
     }
     return TN_OK;
 }
 
+static tn_status reserve(again *s, tn_arena *arena)
+{
+    const tn_graph *g = s->r.old;
+    size_t n_nodes = (size_t)g->n_nodes + 1;
+    void *mem;
+    TN_TRY(tn_arena_alloc(arena, (size_t)(g->n_values + 1) * sizeof(int32_t), &mem));
+    s->clone = mem;
+    for (int64_t v = 0; v < g->n_values; v++) s->clone[v] = -1;
+    TN_TRY(tn_arena_alloc(arena, n_nodes, &mem));
+    s->need = mem;
+    TN_TRY(tn_arena_alloc(arena, n_nodes * sizeof(int32_t), &mem));
+    s->block = mem;
+    TN_TRY(tn_arena_alloc(arena, 2 * n_nodes * sizeof(int64_t), &mem));
+    s->begin = mem;
+    s->end = s->begin + n_nodes;
+    return find_blocks(s, arena);
+}
+
 tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o, tn_graph **out)
 {
     again s = {0};
-    void *mem;
     tn_arena arena = {0};
+    tn_status st;
     TN_TRY(tn_rewrite_begin(in, &s.r));
-    tn_status st = tn_arena_alloc(&arena, (size_t)(in->n_values + 1) * sizeof(int32_t), &mem);
-    s.clone = mem;
-    if (!st) st = tn_arena_alloc(&arena, (size_t)in->n_nodes + 1, &mem);
-    if (!st) {
-        s.need = mem;
-        for (int64_t v = 0; v < in->n_values; v++) s.clone[v] = -1;
-        if (o->recompute == TN_RECOMPUTE_FULL) st = run(&s);
-        else
-            for (int64_t i = 0; !st && i < in->n_nodes; i++) st = tn_rewrite_copy(&s.r, i);
+    if (o->recompute == TN_RECOMPUTE_FULL) {
+        st = reserve(&s, &arena);
+        if (!st) st = run(&s);
+    } else {
+        st = TN_OK;
+        for (int64_t i = 0; !st && i < in->n_nodes; i++) st = tn_rewrite_copy(&s.r, i);
     }
     tn_arena_fini(&arena);
     if (st) {
