@@ -76,7 +76,8 @@ const int tn_n_options = TN_COUNT(tn_options);
 
 enum { MAX_NAME = 64 };
 
-const tn_command *tn_command_find(const char *name) {
+const tn_command *tn_command_find(const char *name)
+{
     for (int i = 0; i < tn_n_commands; i++) {
         if (strcmp(tn_commands[i].name, name) == 0) return &tn_commands[i];
     }
@@ -86,7 +87,8 @@ const tn_command *tn_command_find(const char *name) {
 /* --------------------------------------------------------------------------------------- values */
 
 static tn_status read_int(const char *option, const char *text, int64_t least, int64_t most,
-                          int64_t *out) {
+                          int64_t *out)
+{
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
@@ -97,7 +99,8 @@ static tn_status read_int(const char *option, const char *text, int64_t least, i
     return TN_OK;
 }
 
-static tn_status set_number(tn_args *a, const char *name, const char *value, bool *done) {
+static tn_status set_number(tn_args *a, const char *name, const char *value, bool *done)
+{
     int64_t v = 0;
     *done = true;
     if (strcmp(name, "-n") == 0) {
@@ -125,7 +128,8 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
     return TN_OK;
 }
 
-static tn_status set_option(tn_args *a, const char *name, const char *value) {
+static tn_status set_option(tn_args *a, const char *name, const char *value)
+{
     bool done;
     TN_TRY(set_number(a, name, value, &done));
     if (done) return TN_OK;
@@ -157,19 +161,22 @@ static tn_status set_option(tn_args *a, const char *name, const char *value) {
 /* ---------------------------------------------------------------------------------------- words */
 
 /* "training.steps=10", "device=cpu" */
-static bool is_override(const char *word) {
+static bool is_override(const char *word)
+{
     size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
     return n > 0 && word[n] == '=' && word[0] != '.' && !(word[0] >= '0' && word[0] <= '9');
 }
 
-static const tn_option *find_option(const char *name) {
+static const tn_option *find_option(const char *name)
+{
     for (int i = 0; i < tn_n_options; i++) {
         if (strcmp(tn_options[i].name, name) == 0) return &tn_options[i];
     }
     return NULL;
 }
 
-static tn_status unknown_option(const char *word, const char *name, const char *next) {
+static tn_status unknown_option(const char *word, const char *name, const char *next)
+{
     const char *names[TN_COUNT(tn_options)];
     const char *equals = strchr(word, '=');
     if (strchr(name, '.')) {
@@ -188,7 +195,8 @@ static tn_status unknown_option(const char *word, const char *name, const char *
 }
 
 /* argv[*at] is an option; moves *at over its value. */
-static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const tn_option **used) {
+static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const tn_option **used)
+{
     const char *word = argv[*at], *equals = strchr(word, '='), *value = NULL;
     char name[MAX_NAME];
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
@@ -216,7 +224,8 @@ static tn_status take_option(tn_args *a, int argc, char **argv, int *at, const t
     return set_option(a, name, value);
 }
 
-static tn_status check_option(const tn_command *c, const tn_option *o) {
+static tn_status check_option(const tn_command *c, const tn_option *o)
+{
     char padded[MAX_NAME + 2];
     snprintf(padded, sizeof padded, " %s ", o->name);
     if (strstr(c->options, padded)) return TN_OK;
@@ -231,7 +240,8 @@ static tn_status check_option(const tn_command *c, const tn_option *o) {
 /* ---------------------------------------------------------------------------------------- whole */
 
 /* The first path is a command's name, or the recipe of "train". */
-static tn_status choose_command(tn_args *a) {
+static tn_status choose_command(tn_args *a)
+{
     const char *names[TN_COUNT(tn_commands)];
     if (a->command) return TN_OK;
     a->command = a->n_paths ? tn_command_find(a->paths[0]) : NULL;
@@ -256,7 +266,8 @@ static tn_status choose_command(tn_args *a) {
     return TN_OK;
 }
 
-static tn_status check_shape(const tn_args *a) {
+static tn_status check_shape(const tn_args *a)
+{
     const tn_command *c = a->command;
     if (!c->run)
         TN_FAIL(TN_BAD_INPUT,
@@ -273,7 +284,8 @@ static tn_status check_shape(const tn_args *a) {
     return TN_OK;
 }
 
-static tn_status parse(int argc, char **argv, tn_args *a) {
+static tn_status parse(int argc, char **argv, tn_args *a)
+{
     const tn_option *used[TN_COUNT(tn_options)];
     int n_used = 0;
     bool only_paths = false;
@@ -307,7 +319,8 @@ static tn_status parse(int argc, char **argv, tn_args *a) {
     return TN_OK;
 }
 
-tn_status tn_args_parse(int argc, char **argv, tn_args *out) {
+tn_status tn_args_parse(int argc, char **argv, tn_args *out)
+{
     void *paths = NULL, *overrides = NULL;
     *out = (tn_args){.ranks = 1, .format = "text"};
     TN_TRY(tn_alloc((size_t)argc * sizeof(char *), &paths));
@@ -319,12 +332,14 @@ tn_status tn_args_parse(int argc, char **argv, tn_args *out) {
     return st;
 }
 
-void tn_args_fini(tn_args *a) {
+void tn_args_fini(tn_args *a)
+{
     for (int i = 0; i < TN_COUNT(a->owned); i++) tn_free((void *)a->owned[i]);
     *a = (tn_args){0};
 }
 
-tn_status tn_args_recipe(const tn_args *a, tn_recipe **out) {
+tn_status tn_args_recipe(const tn_args *a, tn_recipe **out)
+{
     tn_recipe_options o = {
         .path = a->paths[0],
         .overrides = a->overrides,

@@ -27,24 +27,28 @@
 #endif
 
 #if defined __x86_64__
-static bool machine_has(tn_isa isa) {
+static bool machine_has(tn_isa isa)
+{
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
     return isa == TN_ISA_AVX2 ? avx2 : isa == TN_ISA_AVX512 ? avx2 && avx512 : true;
 }
 #else
-static bool machine_has(tn_isa isa) {
+static bool machine_has(tn_isa isa)
+{
     return isa == TN_ISA_PORTABLE;
 }
 #endif
 
-static void say(const char *subject, const char *text) {
+static void say(const char *subject, const char *text)
+{
     printf("%-14s %s\n", subject, text);
 }
 
 /* The value of the first "key : value" line of a file of /proc, "" if there is none. */
-static void proc_value(const char *path, const char *key, char *out, size_t size) {
+static void proc_value(const char *path, const char *key, char *out, size_t size)
+{
     char line[512];
     out[0] = 0;
     FILE *f = fopen(path, "r");
@@ -58,7 +62,8 @@ static void proc_value(const char *path, const char *key, char *out, size_t size
     if (f) fclose(f);
 }
 
-static void tell_program(void) {
+static void tell_program(void)
+{
     char exe[PATH_MAX], share[PATH_MAX];
     struct utsname system_name;
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -75,7 +80,8 @@ static void tell_program(void) {
                system_name.machine);
 }
 
-static void tell_cpu(void) {
+static void tell_cpu(void)
+{
     char model[256];
     tn_isa best = tn_isa_best();
     proc_value("/proc/cpuinfo", "model name", model, sizeof model);
@@ -93,7 +99,8 @@ static void tell_cpu(void) {
            tn_pool_cores());
 }
 
-static void tell_memory(void) {
+static void tell_memory(void)
+{
     struct sysinfo info;
     char available[64], limit[64];
     proc_value("/proc/meminfo", "MemAvailable", available, sizeof available);
@@ -104,7 +111,8 @@ static void tell_memory(void) {
     printf("%-14s %s, %s available\n", "memory", limit, bytes ? tn_text_bytes(bytes).s : "unknown");
 }
 
-static void tell_libraries(void) {
+static void tell_libraries(void)
+{
     printf("%-14s Lua %s, %s, %s\n", "libraries", tn_host_lua_version(), tn_json_library(),
            tn_hash_library());
     say("  BLAS", "not used: titan's own kernels keep the order of sums (`ninja bench` compares "
@@ -115,7 +123,8 @@ static void tell_libraries(void) {
     say("  NCCL", "not used: one rank, no CUDA");
 }
 
-static void tell_cuda(void) {
+static void tell_cuda(void)
+{
     char driver[256], exe[PATH_MAX], plugin[PATH_MAX + 64];
     FILE *f = fopen("/proc/driver/nvidia/version", "r");
     driver[0] = 0;
@@ -134,7 +143,8 @@ static void tell_cuda(void) {
                : "libtitan_cuda.so is not in this build yet; `titan plan` plans for GPUs");
 }
 
-tn_status tn_command_doctor(const tn_args *a) {
+tn_status tn_command_doctor(const tn_args *a)
+{
     (void)a;
     tell_program();
     tell_cpu();

@@ -8,15 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_command(const tn_command *c) {
+static void print_command(const tn_command *c)
+{
     printf("  %-48s %s\n", c->usage, c->doc);
 }
 
-static void print_option(const tn_option *o) {
+static void print_option(const tn_option *o)
+{
     printf("  %-15s %-8s %s\n", o->name, o->value ? o->value : "", o->doc);
 }
 
-static tn_status ask_lua(const tn_args *a, const char *function, int n, const char *const *args) {
+static tn_status ask_lua(const tn_args *a, const char *function, int n, const char *const *args)
+{
     tn_host *h = NULL;
     const char *text = NULL;
     TN_TRY(tn_host_open(&a->host, NULL, &h));
@@ -26,7 +29,8 @@ static tn_status ask_lua(const tn_args *a, const char *function, int n, const ch
     return st;
 }
 
-static tn_status overview(const tn_args *a) {
+static tn_status overview(const tn_args *a)
+{
     printf("titan %s - pretrains large language models from Lua recipes\n\n", TN_VERSION);
     for (int i = 0; i < tn_n_commands; i++) {
         if (tn_commands[i].run) print_command(&tn_commands[i]);
@@ -37,7 +41,8 @@ static tn_status overview(const tn_args *a) {
     return ask_lua(a, "overview", 0, NULL);
 }
 
-static void one_command(const tn_command *c) {
+static void one_command(const tn_command *c)
+{
     printf("%s\n  %s\n", c->usage, c->run ? c->doc : "not in this build yet");
     for (int i = 0; i < tn_n_options; i++) {
         char padded[64];
@@ -46,12 +51,14 @@ static void one_command(const tn_command *c) {
     }
 }
 
-static void one_op(const tn_op *op) {
+static void one_op(const tn_op *op)
+{
     printf("op %s\n  factors     %s\n  attributes  %s\n", op->name, op->sig,
            op->attrs && op->attrs[0] ? op->attrs : "none");
 }
 
-tn_status tn_command_help(const tn_args *a) {
+tn_status tn_command_help(const tn_args *a)
+{
     bool found;
     const char *others[64];
     int n = 0;
@@ -80,7 +87,8 @@ tn_status tn_command_help(const tn_args *a) {
     return ask_lua(a, "topic", n, others);
 }
 
-tn_status tn_command_version(const tn_args *a) {
+tn_status tn_command_version(const tn_args *a)
+{
     (void)a;
     printf("titan %s\n", TN_VERSION);
     return TN_OK;

@@ -33,12 +33,14 @@ enum {
 
 /* --------------------------------------------------------------------------------- where we are */
 
-static bool is_user(const lua_Debug *ar) {
+static bool is_user(const lua_Debug *ar)
+{
     return ar->source[0] == '@';
 }
 
 /* The first level from `level` on that runs a recipe's or module's text, or -1. */
-static int user_level(lua_State *L, int level, lua_Debug *ar) {
+static int user_level(lua_State *L, int level, lua_Debug *ar)
+{
     for (; level < MAX_LEVELS && lua_getstack(L, level, ar); level++) {
         lua_getinfo(L, "Sl", ar);
         if (is_user(ar)) return level;
@@ -46,7 +48,8 @@ static int user_level(lua_State *L, int level, lua_Debug *ar) {
     return -1;
 }
 
-void tn_host_place(lua_State *L, char *out, size_t size) {
+void tn_host_place(lua_State *L, char *out, size_t size)
+{
     lua_Debug ar;
     out[0] = 0;
     if (user_level(L, 0, &ar) >= 0) snprintf(out, size, "%s:%d: ", ar.source + 1, ar.currentline);
@@ -54,27 +57,31 @@ void tn_host_place(lua_State *L, char *out, size_t size) {
 
 /* --------------------------------------------------------------------------------------- limits */
 
-static double thread_clock_s(void) {
+static double thread_clock_s(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void time_text(const tn_host *h, const char *place, char *out, size_t size) {
+static void time_text(const tn_host *h, const char *place, char *out, size_t size)
+{
     snprintf(out, size,
              "%sthe recipe ran longer than %g s; is there a loop without an end? (--lua-seconds "
              "allows more)",
              place, h->o.seconds);
 }
 
-static void memory_text(const tn_host *h, const char *place, char *out, size_t size) {
+static void memory_text(const tn_host *h, const char *place, char *out, size_t size)
+{
     snprintf(out, size,
              "%sthe recipe needs more than %lld MiB of memory; keep less in tables and texts "
              "(--lua-memory allows more)",
              place, (long long)(h->o.memory_bytes >> 20));
 }
 
-static void hook(lua_State *L, lua_Debug *ar) {
+static void hook(lua_State *L, lua_Debug *ar)
+{
     tn_host *h = tn_host_of(L);
     char place[512];
     (void)ar;
@@ -97,7 +104,8 @@ static void hook(lua_State *L, lua_Debug *ar) {
     lua_error(L);
 }
 
-static void *refuse(tn_host *h, bool fresh, size_t more) {
+static void *refuse(tn_host *h, bool fresh, size_t more)
+{
     h->refused = true;
     h->refused_at[0] = 0;
     if (h->L && (fresh || more > BIG_BLOCK))
@@ -105,7 +113,8 @@ static void *refuse(tn_host *h, bool fresh, size_t more) {
     return NULL;
 }
 
-static void *allocate(void *ud, void *p, size_t osize, size_t nsize) {
+static void *allocate(void *ud, void *p, size_t osize, size_t nsize)
+{
     tn_host *h = ud;
     void *q;
     if (!p) osize = 0; /* then it holds the kind of object */
@@ -136,7 +145,8 @@ static void *allocate(void *ud, void *p, size_t osize, size_t nsize) {
 }
 
 /* In a signal handler, while the interpreter stands still in a C function. */
-static void on_timer(int signal_number, siginfo_t *info, void *context) {
+static void on_timer(int signal_number, siginfo_t *info, void *context)
+{
     tn_host *h = info->si_value.sival_ptr;
     char place[512], text[TN_HOST_TEXT];
     (void)signal_number;
@@ -147,7 +157,8 @@ static void on_timer(int signal_number, siginfo_t *info, void *context) {
     h->o.overrun(text);
 }
 
-static void watch(tn_host *h, double seconds) {
+static void watch(tn_host *h, double seconds)
+{
     if (!h->timed) return;
     struct itimerspec t = {0};
     t.it_value.tv_sec = (time_t)seconds;
@@ -156,7 +167,8 @@ static void watch(tn_host *h, double seconds) {
 }
 
 /* A machine without such timers goes without the watch. */
-static void start_timer(tn_host *h) {
+static void start_timer(tn_host *h)
+{
     struct sigaction act = {0};
     struct sigevent event = {0};
     timer_t timer;
@@ -173,7 +185,8 @@ static void start_timer(tn_host *h) {
 
 /* --------------------------------------------------------------------------------------- errors */
 
-int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...) {
+int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...)
+{
     tn_host *h = tn_host_of(L);
     va_list ap;
     if (!h->over) {
@@ -187,7 +200,8 @@ int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...) {
     return lua_error(L);
 }
 
-int tn_host_raise(lua_State *L, tn_status code) {
+int tn_host_raise(lua_State *L, tn_status code)
+{
     tn_host *h = tn_host_of(L);
     if (!h->over) {
         snprintf(h->fail, sizeof h->fail, "%s", tn_error_text());
@@ -200,7 +214,8 @@ int tn_host_raise(lua_State *L, tn_status code) {
 
 /* Where `text` says that it comes from: the frame whose "chunk:line: " it starts with; NULL if
  * none. */
-static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, int *line) {
+static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, int *line)
+{
     for (int level = 0; level < MAX_LEVELS && lua_getstack(L, level, ar); level++) {
         lua_getinfo(L, "Sl", ar);
         size_t n = strlen(ar->short_src);
@@ -215,14 +230,16 @@ static const char *strip_place(lua_State *L, const char *text, lua_Debug *ar, in
 }
 
 /* One line: no control characters, no novel. */
-static void clean(const char *text, char *out, size_t size) {
+static void clean(const char *text, char *out, size_t size)
+{
     size_t n = 0;
     for (; *text && n + 4 < size; text++)
         out[n++] = (unsigned char)*text < 32 || *text == 127 ? ' ' : *text;
     snprintf(out + n, size - n, "%s", *text ? "..." : "");
 }
 
-static void add_frames(lua_State *L, tn_status code, const char *chunk, int line) {
+static void add_frames(lua_State *L, tn_status code, const char *chunk, int line)
+{
     lua_Debug ar;
     int n = 0;
     for (int level = 0; n < MAX_FRAMES && (level = user_level(L, level, &ar)) >= 0; level++) {
@@ -234,7 +251,8 @@ static void add_frames(lua_State *L, tn_status code, const char *chunk, int line
 }
 
 /* A Lua error becomes the thread's error record, while the calls that led to it are still there. */
-static void record(lua_State *L, const char *text) {
+static void record(lua_State *L, const char *text)
+{
     char what[512];
     lua_Debug ar;
     int line = 0;
@@ -260,7 +278,8 @@ static void record(lua_State *L, const char *text) {
     add_frames(L, TN_BAD_INPUT, ar.source + 1, line);
 }
 
-static int on_error(lua_State *L) {
+static int on_error(lua_State *L)
+{
     tn_host *h = tn_host_of(L);
     char text[100];
     const char *said = text;
@@ -280,7 +299,8 @@ static int on_error(lua_State *L) {
     return 1;
 }
 
-static tn_status status_of(tn_host *h, int lua_status) {
+static tn_status status_of(tn_host *h, int lua_status)
+{
     char text[TN_HOST_TEXT];
     if (lua_status == LUA_OK) return TN_OK;
     if (h->over) TN_FAIL(TN_BAD_INPUT, "%s", h->fail);
@@ -294,7 +314,8 @@ static tn_status status_of(tn_host *h, int lua_status) {
     TN_FAIL(TN_BAD_INPUT, "the recipe: an error inside the handling of an error");
 }
 
-tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg) {
+tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg)
+{
     lua_State *L = h->L;
     if (h->over) TN_FAIL(TN_BAD_INPUT, "%s", h->fail);
     if (!lua_checkstack(L, 8)) TN_FAIL(TN_FAILED, "memory: no Lua stack left");
@@ -316,13 +337,15 @@ tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg) {
 
 /* ----------------------------------------------------------------------------------------- life */
 
-static int open_in_lua(lua_State *L) {
+static int open_in_lua(lua_State *L)
+{
     (void)tn_sandbox_open(L);
     (void)tn_modules_open(L);
     return 0;
 }
 
-static tn_status set_up(tn_host *h, const char *folder) {
+static tn_status set_up(tn_host *h, const char *folder)
+{
     if (h->o.memory_bytes <= 0) h->o.memory_bytes = (int64_t)256 << 20;
     if (!(h->o.seconds > 0)) h->o.seconds = 10;
     if (!h->o.share) {
@@ -341,7 +364,8 @@ static tn_status set_up(tn_host *h, const char *folder) {
     return tn_host_call(h, open_in_lua, NULL);
 }
 
-tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_host **out) {
+tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_host **out)
+{
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_host), &mem));
     tn_host *h = mem;
@@ -355,7 +379,8 @@ tn_status tn_host_open(const tn_host_options *options, const char *folder, tn_ho
     return TN_OK;
 }
 
-void tn_host_close(tn_host *h) {
+void tn_host_close(tn_host *h)
+{
     if (!h) return;
     if (h->timed) {
         timer_delete(h->timer);
@@ -365,8 +390,7 @@ void tn_host_close(tn_host *h) {
         lua_sethook(h->L, NULL, 0, 0);
         lua_close(h->L);
     }
-    for (int64_t i = 0; i < h->n_sources; i++) tn_free(h->sources[i].text);
-    tn_free(h->sources);
+    for (tn_host_source *s = h->sources; s; s = s->older) tn_free(s->text);
     tn_arena_fini(&h->arena);
     tn_free(h);
 }
@@ -377,14 +401,16 @@ typedef struct run_job {
     const tn_host_source *source;
 } run_job;
 
-static int run_in_lua(lua_State *L) {
+static int run_in_lua(lua_State *L)
+{
     run_job *job = lua_touserdata(L, 1);
     tn_host_compile(L, '@', job->source);
     lua_call(L, 0, 0);
     return 0;
 }
 
-tn_status tn_host_run(tn_host *h, const char *name, const char *text, size_t n_bytes) {
+tn_status tn_host_run(tn_host *h, const char *name, const char *text, size_t n_bytes)
+{
     run_job job;
     void *copy;
     TN_TRY(tn_alloc(n_bytes + 1, &copy));
@@ -400,7 +426,8 @@ typedef struct ask_job {
     const char *answer;
 } ask_job;
 
-static int ask_in_lua(lua_State *L) {
+static int ask_in_lua(lua_State *L)
+{
     static const char key; /* its address: where the answer is kept alive */
     ask_job *job = lua_touserdata(L, 1);
     tn_host_require(L, job->module);
@@ -414,13 +441,15 @@ static int ask_in_lua(lua_State *L) {
 }
 
 tn_status tn_host_ask(tn_host *h, const char *module, const char *function, int n,
-                      const char *const *args, const char **out) {
+                      const char *const *args, const char **out)
+{
     ask_job job = {module, function, n, args, NULL};
     TN_TRY(tn_host_call(h, ask_in_lua, &job));
     *out = job.answer;
     return TN_OK;
 }
 
-const char *tn_host_lua_version(void) {
+const char *tn_host_lua_version(void)
+{
     return &LUA_RELEASE[sizeof "Lua " - 1];
 }

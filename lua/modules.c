@@ -27,26 +27,27 @@ enum { MAX_TEXT = 4 << 20, MAX_NAME = 200 };
 /* -------------------------------------------------------------------------------------- sources */
 
 tn_status tn_host_keep(tn_host *h, const char *chunk, char *text, size_t n_bytes,
-                       const tn_host_source **out) {
-    void *items = h->sources;
+                       const tn_host_source **out)
+{
+    void *mem = NULL;
     const char *name = NULL;
-    tn_status st = tn_grow(&items, &h->cap_sources, h->n_sources + 1, sizeof *h->sources);
-    if (!st) h->sources = items;
+    tn_status st = tn_arena_alloc(&h->arena, sizeof **out, &mem);
     if (!st) st = tn_arena_text(&h->arena, chunk, &name);
     if (st) {
         tn_free(text);
         return st;
     }
-    h->sources[h->n_sources] = (tn_host_source){name, text, n_bytes};
-    *out = &h->sources[h->n_sources++];
+    tn_host_source *s = mem;
+    *s = (tn_host_source){name, text, n_bytes, h->sources};
+    *out = h->sources = s;
     return TN_OK;
 }
 
-void tn_host_compile(lua_State *L, char mark, const tn_host_source *source) {
-    tn_host_source s = *source; /* the list may move */
-    const char *text = s.text;
-    size_t n = s.n_bytes;
-    if (mark == '@' && !tn_host_of(L)->main) tn_host_of(L)->main = s.chunk;
+void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
+{
+    const char *text = source->text, *chunk = source->chunk;
+    size_t n = source->n_bytes;
+    if (mark == '@' && !tn_host_of(L)->main) tn_host_of(L)->main = chunk;
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) text += 3, n -= 3;
     if (n && text[0] == '#') { /* "#!/usr/bin/env titan": the line stays, for the line numbers */
         size_t skip = 0;
@@ -55,16 +56,16 @@ void tn_host_compile(lua_State *L, char mark, const tn_host_source *source) {
     }
     if (n && text[0] == LUA_SIGNATURE[0])
         (void)tn_host_fail(L, TN_BAD_INPUT, "%s: this is precompiled Lua; titan reads text only",
-                           s.chunk);
-    lua_pushfstring(L, "%c%s", mark, s.chunk);
+                           chunk);
+    lua_pushfstring(L, "%c%s", mark, chunk);
     int st = luaL_loadbufferx(L, text, n, lua_tostring(L, -1), "t");
     if (st == LUA_ERRMEM) (void)lua_error(L);
     if (st != LUA_OK) {
         /* "short_src:LINE: what": Lua cuts long names, we do not */
         const char *said = lua_tostring(L, -1);
-        size_t cut = strlen(s.chunk) < LUA_IDSIZE - 1 ? strlen(s.chunk) : LUA_IDSIZE - 1;
+        size_t cut = strlen(chunk) < LUA_IDSIZE - 1 ? strlen(chunk) : LUA_IDSIZE - 1;
         bool placed = strlen(said) > cut && said[cut] == ':';
-        (void)tn_host_fail(L, TN_BAD_INPUT, "%s%s%s", s.chunk, placed ? "" : ": ",
+        (void)tn_host_fail(L, TN_BAD_INPUT, "%s%s%s", chunk, placed ? "" : ": ",
                            placed ? said + cut : said);
     }
     lua_remove(L, -2);
@@ -78,7 +79,8 @@ typedef struct found {
     char mark;
 } found;
 
-static bool good_name(const char *name) {
+static bool good_name(const char *name)
+{
     size_t n = strlen(name);
     if (n == 0 || n > MAX_NAME) return false;
     for (size_t i = 0; i < n; i++) {
@@ -90,7 +92,8 @@ static bool good_name(const char *name) {
 }
 
 /* ROOT/a/b.lua for "a.b", if it is a regular file below ROOT. */
-static bool look(lua_State *L, const char *root, const char *name, found *f) {
+static bool look(lua_State *L, const char *root, const char *name, found *f)
+{
     char real_root[PATH_MAX], real[PATH_MAX];
     struct stat info;
     int n = snprintf(f->path, sizeof f->path, "%s%s%s.lua", root, root[0] ? "/" : "", name);
@@ -111,7 +114,8 @@ static bool look(lua_State *L, const char *root, const char *name, found *f) {
     return true;
 }
 
-static bool find(lua_State *L, const char *name, found *f) {
+static bool find(lua_State *L, const char *name, found *f)
+{
     tn_host *h = tn_host_of(L);
     char root[PATH_MAX + 16];
     if (strcmp(name, "titan") == 0 || strncmp(name, "titan.", 6) == 0) {
@@ -129,7 +133,8 @@ static bool find(lua_State *L, const char *name, found *f) {
 }
 
 /* Pushes the chunk of module `name` as a function. */
-static void load_module(lua_State *L, const char *name) {
+static void load_module(lua_State *L, const char *name)
+{
     tn_host *h = tn_host_of(L);
     char place[512];
     found f;
@@ -150,7 +155,8 @@ static void load_module(lua_State *L, const char *name) {
     tn_host_compile(L, f.mark, source);
 }
 
-static int f_require(lua_State *L) {
+static int f_require(lua_State *L)
+{
     const char *name = luaL_checkstring(L, 1);
     lua_settop(L, 1);
     lua_getfield(L, LUA_REGISTRYINDEX, LOADED); /* 2 */
@@ -177,13 +183,15 @@ static int f_require(lua_State *L) {
     return 1;
 }
 
-void tn_host_require(lua_State *L, const char *name) {
+void tn_host_require(lua_State *L, const char *name)
+{
     lua_pushcfunction(L, f_require);
     lua_pushstring(L, name);
     lua_call(L, 1, 1);
 }
 
-void tn_host_preload(lua_State *L, const char *name, lua_CFunction open) {
+void tn_host_preload(lua_State *L, const char *name, lua_CFunction open)
+{
     lua_getfield(L, LUA_REGISTRYINDEX, PRELOAD);
     lua_pushcfunction(L, open);
     lua_setfield(L, -2, name);
@@ -193,13 +201,15 @@ void tn_host_preload(lua_State *L, const char *name, lua_CFunction open) {
 /* ----------------------------------------------------------------------------------- titan.host */
 
 /* host.fail(text): an error whose text is complete, "WHERE: WHAT; MEND" */
-static int f_fail(lua_State *L) {
+static int f_fail(lua_State *L)
+{
     return tn_host_fail(L, TN_BAD_INPUT, "%s", luaL_checkstring(L, 1));
 }
 
 /* host.place() -> chunk, line of the nearest caller outside the prelude; nothing if there is none
  */
-static int f_place(lua_State *L) {
+static int f_place(lua_State *L)
+{
     lua_Debug ar;
     for (int level = 1; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
@@ -212,19 +222,20 @@ static int f_place(lua_State *L) {
 }
 
 /* host.main() -> the recipe's chunk */
-static int f_main(lua_State *L) {
+static int f_main(lua_State *L)
+{
     const char *chunk = tn_host_of(L)->main;
     lua_pushstring(L, chunk ? chunk : "recipe");
     return 1;
 }
 
 /* host.source(chunk) -> its text, or nil */
-static int f_source(lua_State *L) {
-    const tn_host *h = tn_host_of(L);
+static int f_source(lua_State *L)
+{
     const char *chunk = luaL_checkstring(L, 1);
-    for (int64_t i = h->n_sources - 1; i >= 0; i--) {
-        if (strcmp(h->sources[i].chunk, chunk)) continue;
-        lua_pushlstring(L, h->sources[i].text, h->sources[i].n_bytes);
+    for (const tn_host_source *s = tn_host_of(L)->sources; s; s = s->older) {
+        if (strcmp(s->chunk, chunk)) continue;
+        lua_pushlstring(L, s->text, s->n_bytes);
         return 1;
     }
     lua_pushnil(L);
@@ -232,19 +243,22 @@ static int f_source(lua_State *L) {
 }
 
 /* host.loaded() -> table of what require has loaded, by name */
-static int f_loaded(lua_State *L) {
+static int f_loaded(lua_State *L)
+{
     lua_getfield(L, LUA_REGISTRYINDEX, LOADED);
     return 1;
 }
 
 /* host.number(x) -> the shortest text that reads back to the same bits */
-static int f_number(lua_State *L) {
+static int f_number(lua_State *L)
+{
     lua_pushstring(L, tn_text_double(luaL_checknumber(L, 1)).s);
     return 1;
 }
 
 /* host.nearest(word, list) -> the item of the list that was probably meant, or nil */
-static int f_nearest(lua_State *L) {
+static int f_nearest(lua_State *L)
+{
     const char *words[256];
     const char *word = luaL_checkstring(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
@@ -259,7 +273,8 @@ static int f_nearest(lua_State *L) {
     return 1;
 }
 
-static int open_host_module(lua_State *L) {
+static int open_host_module(lua_State *L)
+{
     static const luaL_Reg functions[] = {
         {"fail", f_fail},     {"place", f_place},     {"source", f_source}, {"loaded", f_loaded},
         {"number", f_number}, {"nearest", f_nearest}, {"main", f_main},     {NULL, NULL},
@@ -268,7 +283,8 @@ static int open_host_module(lua_State *L) {
     return 1;
 }
 
-int tn_modules_open(lua_State *L) {
+int tn_modules_open(lua_State *L)
+{
     lua_newtable(L);
     lua_setfield(L, LUA_REGISTRYINDEX, LOADED);
     lua_newtable(L);

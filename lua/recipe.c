@@ -48,7 +48,8 @@ typedef struct open_job {
 static const char model_key; /* its address: the model description in the registry */
 
 /* Copies the text at the top of the stack into the recipe. */
-static const char *keep_text(lua_State *L, tn_recipe *r) {
+static const char *keep_text(lua_State *L, tn_recipe *r)
+{
     const char *out = NULL;
     tn_status st = tn_arena_text(&r->arena, luaL_checkstring(L, -1), &out);
     if (st) (void)tn_host_raise(L, st);
@@ -56,7 +57,8 @@ static const char *keep_text(lua_State *L, tn_recipe *r) {
 }
 
 /* { name, value, where } at the top of the stack. */
-static void keep_entry(lua_State *L, tn_recipe *r, entry *e) {
+static void keep_entry(lua_State *L, tn_recipe *r, entry *e)
+{
     lua_rawgeti(L, -1, 1);
     e->key = keep_text(L, r);
     lua_rawgeti(L, -2, 3);
@@ -88,7 +90,8 @@ static void keep_entry(lua_State *L, tn_recipe *r, entry *e) {
 }
 
 /* The table that titan.resolve's finish returned, at the top of the stack. */
-static void keep_result(lua_State *L, tn_recipe *r) {
+static void keep_result(lua_State *L, tn_recipe *r)
+{
     void *mem = NULL;
     lua_getfield(L, -1, "model");
     lua_rawsetp(L, LUA_REGISTRYINDEX, &model_key);
@@ -109,7 +112,8 @@ static void keep_result(lua_State *L, tn_recipe *r) {
     r->n_entries = n;
 }
 
-static int open_in_lua(lua_State *L) {
+static int open_in_lua(lua_State *L)
+{
     open_job *job = lua_touserdata(L, 1);
     tn_host_preload(L, "titan.trace", tn_trace_open);
     tn_host_require(L, "titan.resolve");
@@ -127,7 +131,8 @@ static int open_in_lua(lua_State *L) {
     return 0;
 }
 
-static tn_status read_input(char **out, int64_t *n_out) {
+static tn_status read_input(char **out, int64_t *n_out)
+{
     void *items = NULL;
     int64_t capacity = 0, n = 0;
     tn_status st;
@@ -150,7 +155,8 @@ static tn_status read_input(char **out, int64_t *n_out) {
     return TN_OK;
 }
 
-static tn_status read_recipe(const tn_recipe_options *o, char **out, int64_t *n_out) {
+static tn_status read_recipe(const tn_recipe_options *o, char **out, int64_t *n_out)
+{
     struct stat info;
     void *copy;
     if (!o->path) {
@@ -168,7 +174,8 @@ static tn_status read_recipe(const tn_recipe_options *o, char **out, int64_t *n_
     return tn_file_read(o->path, MAX_RECIPE, out, n_out);
 }
 
-static tn_status set_names(tn_recipe *r, const tn_recipe_options *o) {
+static tn_status set_names(tn_recipe *r, const tn_recipe_options *o)
+{
     bool file = o->path && strcmp(o->path, "-");
     const char *name = file ? o->path : o->path ? "standard input" : o->name;
     const char *slash = file ? strrchr(o->path, '/') : NULL;
@@ -184,7 +191,8 @@ static tn_status set_names(tn_recipe *r, const tn_recipe_options *o) {
     return TN_OK;
 }
 
-static tn_status open_recipe(const tn_recipe_options *o, tn_recipe *r) {
+static tn_status open_recipe(const tn_recipe_options *o, tn_recipe *r)
+{
     open_job job = {.r = r, .o = o};
     char *text = NULL;
     int64_t n = 0;
@@ -199,7 +207,8 @@ static tn_status open_recipe(const tn_recipe_options *o, tn_recipe *r) {
     return tn_host_call(r->host, open_in_lua, &job);
 }
 
-tn_status tn_recipe_open(const tn_recipe_options *options, tn_recipe **out) {
+tn_status tn_recipe_open(const tn_recipe_options *options, tn_recipe **out)
+{
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_recipe), &mem));
     tn_recipe *r = mem;
@@ -212,7 +221,8 @@ tn_status tn_recipe_open(const tn_recipe_options *options, tn_recipe **out) {
     return TN_OK;
 }
 
-void tn_recipe_close(tn_recipe *r) {
+void tn_recipe_close(tn_recipe *r)
+{
     if (!r) return;
     tn_host_close(r->host);
     tn_arena_fini(&r->arena);
@@ -223,14 +233,16 @@ void tn_recipe_close(tn_recipe *r) {
 
 /* A recipe has some 150 entries and each is read a few times before the first step: a linear scan.
  */
-static const entry *find(const tn_recipe *r, const char *key) {
+static const entry *find(const tn_recipe *r, const char *key)
+{
     for (int64_t i = 0; i < r->n_entries; i++) {
         if (strcmp(r->entries[i].key, key) == 0) return &r->entries[i];
     }
     return NULL;
 }
 
-static const entry *get(const tn_recipe *r, const char *key) {
+static const entry *get(const tn_recipe *r, const char *key)
+{
     static const entry none = {.key = "", .where = ""};
     const entry *e = find(r, key);
     assert(e && "the schema has no such key");
@@ -238,7 +250,8 @@ static const entry *get(const tn_recipe *r, const char *key) {
 }
 
 /* Item i of a list; the value itself where a key may be one text or a list. */
-static const entry *get_at(const tn_recipe *r, const char *key, int i) {
+static const entry *get_at(const tn_recipe *r, const char *key, int i)
+{
     char item[MAX_KEY];
     const entry *e = get(r, key);
     if (e->kind != KIND_LIST) return e;
@@ -249,72 +262,87 @@ static const entry *get_at(const tn_recipe *r, const char *key, int i) {
     return get(r, item);
 }
 
-static int64_t as_int(const entry *e) {
+static int64_t as_int(const entry *e)
+{
     assert(e->kind == KIND_INT || e->kind == KIND_UNSET);
     return e->kind == KIND_INT ? e->u.i : 0;
 }
 
-static double as_num(const entry *e) {
+static double as_num(const entry *e)
+{
     assert(e->kind == KIND_INT || e->kind == KIND_NUM || e->kind == KIND_UNSET);
     return e->kind == KIND_NUM ? e->u.f : (double)as_int(e);
 }
 
-static const char *as_text(const entry *e) {
+static const char *as_text(const entry *e)
+{
     assert(e->kind == KIND_TEXT || e->kind == KIND_UNSET);
     return e->kind == KIND_TEXT ? e->u.s : "";
 }
 
-bool tn_recipe_is_set(const tn_recipe *r, const char *key) {
+bool tn_recipe_is_set(const tn_recipe *r, const char *key)
+{
     const entry *e = find(r, key);
     return e && e->kind != KIND_UNSET;
 }
 
-int64_t tn_recipe_int(const tn_recipe *r, const char *key) {
+int64_t tn_recipe_int(const tn_recipe *r, const char *key)
+{
     return as_int(get(r, key));
 }
 
-double tn_recipe_num(const tn_recipe *r, const char *key) {
+double tn_recipe_num(const tn_recipe *r, const char *key)
+{
     return as_num(get(r, key));
 }
 
-bool tn_recipe_bool(const tn_recipe *r, const char *key) {
+bool tn_recipe_bool(const tn_recipe *r, const char *key)
+{
     const entry *e = get(r, key);
     assert(e->kind == KIND_BOOL || e->kind == KIND_UNSET);
     return e->kind == KIND_BOOL && e->u.b;
 }
 
-const char *tn_recipe_text(const tn_recipe *r, const char *key) {
+const char *tn_recipe_text(const tn_recipe *r, const char *key)
+{
     return as_text(get(r, key));
 }
 
-int tn_recipe_count(const tn_recipe *r, const char *key) {
+int tn_recipe_count(const tn_recipe *r, const char *key)
+{
     const entry *e = get(r, key);
     return e->kind == KIND_LIST ? e->count : e->kind != KIND_UNSET;
 }
 
-int64_t tn_recipe_int_at(const tn_recipe *r, const char *key, int i) {
+int64_t tn_recipe_int_at(const tn_recipe *r, const char *key, int i)
+{
     return as_int(get_at(r, key, i));
 }
 
-double tn_recipe_num_at(const tn_recipe *r, const char *key, int i) {
+double tn_recipe_num_at(const tn_recipe *r, const char *key, int i)
+{
     return as_num(get_at(r, key, i));
 }
 
-const char *tn_recipe_text_at(const tn_recipe *r, const char *key, int i) {
+const char *tn_recipe_text_at(const tn_recipe *r, const char *key, int i)
+{
     return as_text(get_at(r, key, i));
 }
 
-const char *tn_recipe_where(const tn_recipe *r, const char *key) {
+const char *tn_recipe_where(const tn_recipe *r, const char *key)
+{
     return get(r, key)->where;
 }
 
 /* ----------------------------------------------------------------------------- parameter groups */
 
-int tn_recipe_groups(const tn_recipe *r) {
+int tn_recipe_groups(const tn_recipe *r)
+{
     return tn_recipe_count(r, "optimizer.groups");
 }
 
-tn_recipe_group tn_recipe_group_default(const tn_recipe *r) {
+tn_recipe_group tn_recipe_group_default(const tn_recipe *r)
+{
     return (tn_recipe_group){
         .pattern = "",
         .where = tn_recipe_where(r, "optimizer.groups"),
@@ -327,13 +355,15 @@ tn_recipe_group tn_recipe_group_default(const tn_recipe *r) {
     };
 }
 
-static double group_num(const tn_recipe *r, int i, const char *key, double otherwise) {
+static double group_num(const tn_recipe *r, int i, const char *key, double otherwise)
+{
     char full[MAX_KEY];
     snprintf(full, sizeof full, "optimizer.groups[%d].%s", i + 1, key);
     return tn_recipe_is_set(r, full) ? tn_recipe_num(r, full) : otherwise;
 }
 
-tn_recipe_group tn_recipe_group_at(const tn_recipe *r, int i) {
+tn_recipe_group tn_recipe_group_at(const tn_recipe *r, int i)
+{
     char full[MAX_KEY];
     tn_recipe_group g = tn_recipe_group_default(r);
     snprintf(full, sizeof full, "optimizer.groups[%d].pattern", i + 1);
@@ -349,27 +379,33 @@ tn_recipe_group tn_recipe_group_at(const tn_recipe *r, int i) {
 
 /* ---------------------------------------------------------------------------------------- whole */
 
-const char *tn_recipe_config(const tn_recipe *r) {
+const char *tn_recipe_config(const tn_recipe *r)
+{
     return r->config;
 }
 
-const char *tn_recipe_name(const tn_recipe *r) {
+const char *tn_recipe_name(const tn_recipe *r)
+{
     return r->name;
 }
 
-const char *tn_recipe_folder(const tn_recipe *r) {
+const char *tn_recipe_folder(const tn_recipe *r)
+{
     return r->folder;
 }
 
-const char *tn_recipe_device(const tn_recipe *r) {
+const char *tn_recipe_device(const tn_recipe *r)
+{
     return r->device;
 }
 
-tn_host *tn_recipe_host(tn_recipe *r) {
+tn_host *tn_recipe_host(tn_recipe *r)
+{
     return r->host;
 }
 
-void tn_recipe_push_model(lua_State *L, const tn_recipe *r) {
+void tn_recipe_push_model(lua_State *L, const tn_recipe *r)
+{
     (void)r;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &model_key);
 }

@@ -35,7 +35,8 @@ static const char *const absent[][2] = {
 };
 
 /* The nearest key of the table at index t. */
-static tn_text_short hint(lua_State *L, int t, const char *word) {
+static tn_text_short hint(lua_State *L, int t, const char *word)
+{
     const char *names[128];
     int n = 0;
     luaL_checkstack(L, 4, "names");
@@ -46,7 +47,8 @@ static tn_text_short hint(lua_State *L, int t, const char *word) {
     return tn_text_hint(word, names, n);
 }
 
-static int missing_global(lua_State *L) {
+static int missing_global(lua_State *L)
+{
     if (lua_type(L, 2) != LUA_TSTRING)
         return luaL_error(L, "globals have names; use a local table");
     const char *name = lua_tostring(L, 2);
@@ -57,25 +59,29 @@ static int missing_global(lua_State *L) {
     return luaL_error(L, "undefined name '%s'%s", name, hint(L, lua_upvalueindex(1), name).s);
 }
 
-static int write_global(lua_State *L) {
+static int write_global(lua_State *L)
+{
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "?";
     return luaL_error(L, "'%s' would be a global; write 'local %s = ...'", name, name);
 }
 
-static int missing_function(lua_State *L) {
+static int missing_function(lua_State *L)
+{
     const char *library = lua_tostring(L, lua_upvalueindex(1));
     const char *name = luaL_tolstring(L, 2, NULL);
     return luaL_error(L, "there is no %s.%s%s", library, name,
                       hint(L, lua_upvalueindex(2), name).s);
 }
 
-static int write_library(lua_State *L) {
+static int write_library(lua_State *L)
+{
     return luaL_error(L, "%s cannot be changed; use a local table",
                       lua_tostring(L, lua_upvalueindex(1)));
 }
 
 /* Replaces the table on the top by an empty one that reads from it and cannot be written. */
-static void lock(lua_State *L, lua_CFunction write, const char *name) {
+static void lock(lua_State *L, lua_CFunction write, const char *name)
+{
     lua_newtable(L);
     lua_createtable(L, 0, 3);
     lua_pushvalue(L, -3);
@@ -92,7 +98,8 @@ static void lock(lua_State *L, lua_CFunction write, const char *name) {
 /* ---------------------------------------------------------------------------- guarded functions */
 
 /* After a limit was passed no pcall holds an error up. */
-static int finish_pcall(lua_State *L, int st, int first) {
+static int finish_pcall(lua_State *L, int st, int first)
+{
     if (st != LUA_OK && tn_host_of(L)->over) return lua_error(L);
     if (st == LUA_OK) return lua_gettop(L) - first + 1;
     lua_pushboolean(L, 0);
@@ -100,7 +107,8 @@ static int finish_pcall(lua_State *L, int st, int first) {
     return 2;
 }
 
-static int f_pcall(lua_State *L) {
+static int f_pcall(lua_State *L)
+{
     luaL_checkany(L, 1);
     lua_pushboolean(L, 1);
     lua_insert(L, 1);
@@ -108,7 +116,8 @@ static int f_pcall(lua_State *L) {
 }
 
 /* A limit's error comes out of a hook, where no hook runs: the recipe's handler must not. */
-static int run_handler(lua_State *L) {
+static int run_handler(lua_State *L)
+{
     if (tn_host_of(L)->over) return 1;
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
@@ -116,7 +125,8 @@ static int run_handler(lua_State *L) {
     return 1;
 }
 
-static int f_xpcall(lua_State *L) {
+static int f_xpcall(lua_State *L)
+{
     luaL_checktype(L, 2, LUA_TFUNCTION);
     lua_pushvalue(L, 2);
     lua_pushcclosure(L, run_handler, 1);
@@ -127,7 +137,8 @@ static int f_xpcall(lua_State *L) {
     return finish_pcall(L, lua_pcall(L, lua_gettop(L) - 4, LUA_MULTRET, 2), 3);
 }
 
-static int f_setmetatable(lua_State *L) {
+static int f_setmetatable(lua_State *L)
+{
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_argexpected(L, lua_isnil(L, 2) || lua_istable(L, 2), 2, "nil or table");
     lua_settop(L, 2);
@@ -144,7 +155,8 @@ static int f_setmetatable(lua_State *L) {
 }
 
 /* load(text [, name [, "t" [, environment]]]) */
-static int f_load(lua_State *L) {
+static int f_load(lua_State *L)
+{
     size_t n;
     luaL_argexpected(L, lua_type(L, 1) == LUA_TSTRING, 1, "text");
     const char *text = lua_tolstring(L, 1, &n);
@@ -164,7 +176,8 @@ static int f_load(lua_State *L) {
     return 1;
 }
 
-static int f_print(lua_State *L) {
+static int f_print(lua_State *L)
+{
     int n = lua_gettop(L);
     luaL_Buffer b;
     luaL_buffinit(L, &b);
@@ -178,7 +191,8 @@ static int f_print(lua_State *L) {
     return 0;
 }
 
-static int f_randomseed(lua_State *L) {
+static int f_randomseed(lua_State *L)
+{
     luaL_checkany(L, 1); /* without a number it would take the time */
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
@@ -188,7 +202,8 @@ static int f_randomseed(lua_State *L) {
 
 /* The library's own, but it says where it would not fit (and does not count to 2^63 for an empty
  * text). */
-static int f_rep(lua_State *L) {
+static int f_rep(lua_State *L)
+{
     size_t n, between;
     luaL_checklstring(L, 1, &n);
     lua_Integer times = luaL_checkinteger(L, 2);
@@ -216,7 +231,8 @@ typedef struct key {
     size_t n;
 } key;
 
-static int by_key(const void *pa, const void *pb) {
+static int by_key(const void *pa, const void *pb)
+{
     const key *a = pa, *b = pb;
     if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
     if (a->kind == 0 && a->number != b->number) return a->number < b->number ? -1 : 1;
@@ -228,7 +244,8 @@ static int by_key(const void *pa, const void *pb) {
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-static int next_pair(lua_State *L) {
+static int next_pair(lua_State *L)
+{
     lua_Integer i = lua_tointeger(L, lua_upvalueindex(2));
     for (;;) {
         lua_settop(L, 1);
@@ -243,7 +260,8 @@ static int next_pair(lua_State *L) {
 
 /* Pushes a list of the keys of the table at 1: numbers, then texts, each ascending, then what else
  * there is. */
-static void sorted_keys(lua_State *L) {
+static void sorted_keys(lua_State *L)
+{
     int n = 0;
     for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) n++;
     key *keys = lua_newuserdatauv(L, (size_t)n * sizeof *keys + 1, 0);
@@ -266,7 +284,8 @@ static void sorted_keys(lua_State *L) {
     }
 }
 
-static int f_pairs(lua_State *L) {
+static int f_pairs(lua_State *L)
+{
     luaL_checkany(L, 1);
     if (luaL_getmetafield(L, 1, "__pairs") != LUA_TNIL) {
         lua_pushvalue(L, 1);
@@ -298,14 +317,16 @@ static const luaL_Reg own[] = {
 
 /* library table on the top: its function `name` now goes through `guard`, which has the original as
  * upvalue 1. */
-static void guard(lua_State *L, const char *name, lua_CFunction guarded) {
+static void guard(lua_State *L, const char *name, lua_CFunction guarded)
+{
     lua_getfield(L, -1, name);
     lua_pushcclosure(L, guarded, 1);
     lua_setfield(L, -2, name);
 }
 
 /* whitelist table on the top: adds library `name`, locked. */
-static void add_library(lua_State *L, const char *name, lua_CFunction open) {
+static void add_library(lua_State *L, const char *name, lua_CFunction open)
+{
     lua_pushcfunction(L, open);
     lua_pushstring(L, name);
     lua_call(L, 1, 1);
@@ -334,7 +355,8 @@ static void add_library(lua_State *L, const char *name, lua_CFunction open) {
     lua_setfield(L, -2, name);
 }
 
-int tn_sandbox_open(lua_State *L) {
+int tn_sandbox_open(lua_State *L)
+{
     lua_newtable(L); /* the whitelist */
     lua_pushcfunction(L, luaopen_base);
     lua_pushliteral(L, "_G");

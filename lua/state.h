@@ -22,6 +22,7 @@ typedef struct tn_host_source {
     const char *chunk; /* as errors name it, without Lua's mark */
     char *text;
     size_t n_bytes;
+    struct tn_host_source *older;
 } tn_host_source;
 
 struct tn_host {
@@ -41,15 +42,16 @@ struct tn_host {
     char share[PATH_MAX], folder[PATH_MAX];
     const char *main; /* the first chunk compiled for a user: what a tail call leaves without a
                          place is in it */
-    tn_host_source *sources;
-    int64_t n_sources, cap_sources;
-    tn_arena arena; /* names of sources */
+    tn_host_source
+        *sources; /* in the arena, the newest first; their texts are blocks of their own */
+    tn_arena arena;
     void *timer; /* timer_t */
     bool timed;
     struct sigaction before; /* of SIGALRM */
 };
 
-static inline tn_host *tn_host_of(lua_State *L) {
+static inline tn_host *tn_host_of(lua_State *L)
+{
     return *(tn_host **)lua_getextraspace(L);
 }
 
@@ -91,7 +93,8 @@ int tn_modules_open(lua_State *L);
 tn_host *tn_recipe_host(tn_recipe *r);
 void tn_recipe_push_model(lua_State *L, const tn_recipe *r);
 
-static inline lua_State *tn_recipe_state(tn_recipe *r) {
+static inline lua_State *tn_recipe_state(tn_recipe *r)
+{
     return tn_recipe_host(r)->L;
 }
 

@@ -10,13 +10,15 @@
 
 static volatile int stopped_by = SIGTERM;
 
-void tn_command_stopped(int signal_number) {
+void tn_command_stopped(int signal_number)
+{
     stopped_by = signal_number;
 }
 
 /* "titan: error: " and the record; its context lines indented. One write, so that lines of several
  * ranks do not mix. */
-static void print_error(const char *text) {
+static void print_error(const char *text)
+{
     char out[8192];
     size_t n = 0;
     const char *mark = "titan: error: ";
@@ -32,17 +34,20 @@ static void print_error(const char *text) {
 }
 
 /* The recipe's own print: standard output belongs to the command's answer. */
-static void print_line(const char *line) {
+static void print_line(const char *line)
+{
     fprintf(stderr, "%s\n", line);
 }
 
 /* In a signal handler, when a recipe does not come back from a C function (host.h). */
-static void give_up(const char *text) {
+static void give_up(const char *text)
+{
     print_error(text);
     _exit(TN_BAD_INPUT);
 }
 
-static tn_status print_config(const tn_args *a) {
+static tn_status print_config(const tn_args *a)
+{
     tn_recipe *r = NULL;
     TN_TRY(tn_args_recipe(a, &r));
     fputs(tn_recipe_config(r), stdout);
@@ -50,7 +55,8 @@ static tn_status print_config(const tn_args *a) {
     return TN_OK;
 }
 
-static tn_status run(int argc, char **argv) {
+static tn_status run(int argc, char **argv)
+{
     tn_args a;
     TN_TRY(tn_args_parse(argc, argv, &a));
     a.host.print = print_line;
@@ -62,7 +68,8 @@ static tn_status run(int argc, char **argv) {
 
 /* An answer that could not be written is a failure, unless the reader has gone (`titan help |
  * head`). */
-static tn_status finish_output(void) {
+static tn_status finish_output(void)
+{
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return TN_OK;
     if (errno == EPIPE) return TN_OK;
@@ -70,7 +77,8 @@ static tn_status finish_output(void) {
             errno ? strerror(errno) : "an earlier write failed");
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     signal(SIGPIPE, SIG_IGN);
     tn_status st = run(argc, argv);
     if (st != TN_OK && st != TN_STOPPED) print_error(tn_error_text());

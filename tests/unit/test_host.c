@@ -9,11 +9,13 @@
 
 static char printed[256];
 
-static void keep_print(const char *line) {
+static void keep_print(const char *line)
+{
     snprintf(printed, sizeof printed, "%s", line);
 }
 
-static tn_status run_in(const tn_host_options *o, const char *folder, const char *text, size_t n) {
+static tn_status run_in(const tn_host_options *o, const char *folder, const char *text, size_t n)
+{
     tn_host *h = NULL;
     TN_TRY(tn_host_open(o, folder, &h));
     tn_status st = tn_host_run(h, "r.lua", text, n);
@@ -21,17 +23,20 @@ static tn_status run_in(const tn_host_options *o, const char *folder, const char
     return st;
 }
 
-static tn_status run(const char *text) {
+static tn_status run(const char *text)
+{
     tn_host_options o = {.seconds = 5, .memory_bytes = 32 << 20, .print = keep_print};
     return run_in(&o, NULL, text, strlen(text));
 }
 
-static tn_status run_limited(const char *text) {
+static tn_status run_limited(const char *text)
+{
     tn_host_options o = {.seconds = 0.05, .memory_bytes = 8 << 20};
     return run_in(&o, NULL, text, strlen(text));
 }
 
-static void test_absent(void) {
+static void test_absent(void)
+{
     static const char *const texts[] = {
         "os.exit(1)",  "io.open('x')",     "debug.getregistry()",     "package.loadlib('x', 'y')",
         "dofile('x')", "loadfile('x')",    "coroutine.create(print)", "collectgarbage()",
@@ -47,7 +52,8 @@ static void test_absent(void) {
     TN_CHECK_OK(run("assert(getmetatable(_ENV) == 'locked' and getmetatable(math) == 'locked')"));
 }
 
-static void test_strict(void) {
+static void test_strict(void)
+{
     TN_CHECK_FAILS(run("\n\nlocal x = foo"), TN_BAD_INPUT, "r.lua:3: undefined name 'foo'");
     TN_CHECK_FAILS(run("local x = requir 'a'"), TN_BAD_INPUT,
                    "r.lua:1: undefined name 'requir'; did you mean 'require'?");
@@ -62,7 +68,8 @@ static void test_strict(void) {
     TN_CHECK_FAILS(run("local function f() y = 1 end f()"), TN_BAD_INPUT, "'y' would be a global");
 }
 
-static void test_text_only(void) {
+static void test_text_only(void)
+{
     static const char code[] = "\x1bLuaT\x00\x19\x93\r\n\x1a\n";
     tn_host_options o = {0};
     TN_CHECK_FAILS(run_in(&o, NULL, code, sizeof code - 1), TN_BAD_INPUT,
@@ -81,7 +88,8 @@ static void test_text_only(void) {
     TN_CHECK_FAILS(run("x = 'a\n"), TN_BAD_INPUT, "r.lua:1: unfinished string");
 }
 
-static void test_time(void) {
+static void test_time(void)
+{
     static const char *const loops[] = {
         "while true do end",
         "while true do pcall(function() while true do end end) end",
@@ -110,7 +118,8 @@ static void test_time(void) {
     }
 }
 
-static void test_memory(void) {
+static void test_memory(void)
+{
     static const char *const bombs[] = {
         "local t = {} while true do t[#t + 1] = {} end",
         "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
@@ -143,7 +152,8 @@ static void test_memory(void) {
                    TN_BAD_INPUT, "r.lua:1: ");
 }
 
-static void test_errors(void) {
+static void test_errors(void)
+{
     TN_CHECK_FAILS(run("error('what')"), TN_BAD_INPUT, "r.lua:1: what");
     TN_CHECK_FAILS(run("\nerror('what', 0)"), TN_BAD_INPUT, "r.lua:2: what");
     TN_CHECK_FAILS(run("error({})"), TN_BAD_INPUT, "r.lua:1: an error that is no text but table");
@@ -173,7 +183,8 @@ static void test_errors(void) {
     tn_host_close(h);
 }
 
-static void test_same_everywhere(void) {
+static void test_same_everywhere(void)
+{
     TN_CHECK_OK(
         run("local s, t = '', { b = 1, a = 2, [3] = 1, [1] = 1, [2.5] = 1, aa = 1, [true] = 1 }\n"
             "for k in pairs(t) do s = s .. tostring(k) .. ' ' end\n"
@@ -194,7 +205,8 @@ static void test_same_everywhere(void) {
     TN_CHECK_FAILS(run("math.randomseed()"), TN_BAD_INPUT, "value expected");
 }
 
-static void write_file(const char *folder, const char *name, const char *text) {
+static void write_file(const char *folder, const char *name, const char *text)
+{
     char path[300];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "w");
@@ -202,7 +214,8 @@ static void write_file(const char *folder, const char *name, const char *text) {
     if (f) fclose(f);
 }
 
-static void test_require(void) {
+static void test_require(void)
+{
     char top[] = "/tmp/titan-test-host-XXXXXX", folder[100], outside[120], link[120];
     if (!TN_CHECK(mkdtemp(top))) return;
     snprintf(folder, sizeof folder, "%s/own", top);
@@ -258,7 +271,8 @@ static void test_require(void) {
 static const char *const alloc_text =
     "local t = {} for i = 1, 100 do t[i] = { tostring(i) } end assert(pcall(error) == false)";
 
-static void test_allocations(void) {
+static void test_allocations(void)
+{
     int64_t n = tn_mem_count(), failed = 0;
     TN_CHECK_OK(run(alloc_text));
     n = tn_mem_count() - n;
@@ -274,7 +288,8 @@ static void test_allocations(void) {
     TN_CHECK(failed >= 2);
 }
 
-static void test_after_a_limit(void) {
+static void test_after_a_limit(void)
+{
     tn_host *h = NULL;
     tn_host_options o = {.seconds = 0.02};
     TN_CHECK_OK(tn_host_open(&o, NULL, &h));
@@ -288,7 +303,8 @@ static void test_after_a_limit(void) {
     TN_CHECK_FAILS(tn_host_open(&o, NULL, &h), TN_BAD_INPUT, "/nowhere/at/all: no such folder");
 }
 
-int main(void) {
+int main(void)
+{
     test_absent();
     test_strict();
     test_text_only();

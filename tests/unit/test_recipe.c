@@ -10,14 +10,16 @@
 static const char head[] = "local titan = require 'titan'\nlocal llama3 = require "
                            "'models.llama3'\nreturn titan.recipe {\n";
 
-static tn_status open_text(const char *body, int n, const char *const *overrides, tn_recipe **out) {
+static tn_status open_text(const char *body, int n, const char *const *overrides, tn_recipe **out)
+{
     char text[2048];
     snprintf(text, sizeof text, "%s%s\n}", head, body);
     tn_recipe_options o = {.text = text, .name = "r.lua", .overrides = overrides, .n_overrides = n};
     return tn_recipe_open(&o, out);
 }
 
-static void test_defaults(void) {
+static void test_defaults(void)
+{
     tn_recipe *r = NULL;
     if (!TN_CHECK_OK(open_text("model = llama3.debug {}", 0, NULL, &r))) return;
     TN_CHECK(tn_recipe_int(r, "training.steps") == 10000 &&
@@ -60,7 +62,8 @@ static void test_defaults(void) {
     tn_recipe_close(NULL);
 }
 
-static void test_values(void) {
+static void test_values(void)
+{
     static const char *const overrides[] = {
         "training.steps=1e3", "model.n_layers=3", "parallelism.dp_shard=1", "debug.seed=9",
         "job.description=3",  "device=cuda",      "training.steps=12"};
@@ -98,7 +101,8 @@ static void test_values(void) {
     tn_recipe_close(r);
 }
 
-static void test_groups(void) {
+static void test_groups(void)
+{
     tn_recipe *r = NULL;
     const char *body = "model = llama3.debug {}, optimizer = { lr = 1e-3, weight_decay = 0.5, "
                        "betas = { 0.8, 0.9 },\n"
@@ -119,7 +123,8 @@ static void test_groups(void) {
 }
 
 /* Every error of a recipe at once, the first in the order of its lines. */
-static void test_errors(void) {
+static void test_errors(void)
+{
     static const char *const bad[] = {"training.stps=1", "optimizer.lr=fast"};
     tn_recipe *r = NULL;
     TN_CHECK_FAILS(
@@ -145,7 +150,8 @@ static void test_errors(void) {
                    "t.lua:1: the recipe ran longer than 0.02 s");
 }
 
-static void test_fixed(void) {
+static void test_fixed(void)
+{
     tn_recipe *r = NULL;
     tn_recipe_options o = {.name = "t.lua"};
     o.text = "local titan, llama3 = require 'titan', require 'models.llama3'\n"
@@ -164,7 +170,8 @@ static void test_fixed(void) {
     }
 }
 
-static void test_file(void) {
+static void test_file(void)
+{
     char top[] = "/tmp/titan-test-recipe-XXXXXX", path[100];
     tn_recipe *r = NULL;
     tn_recipe_options o = {.path = path};
@@ -184,7 +191,8 @@ static void test_file(void) {
 }
 
 /* The first allocations, and then one in so many: each failure is answered or survived. */
-static void test_allocations(void) {
+static void test_allocations(void)
+{
     tn_recipe *r = NULL;
     int64_t begin = tn_mem_count(), failed = 0;
     if (!TN_CHECK_OK(open_text("model = llama3.debug {}", 0, NULL, &r))) return;
@@ -204,7 +212,8 @@ static void test_allocations(void) {
     TN_CHECK(failed >= 5);
 }
 
-int main(void) {
+int main(void)
+{
     test_defaults();
     test_values();
     test_groups();
