@@ -1,5 +1,6 @@
 /* recompute.c - pass 6, `full`: a block keeps only what enters it; in front of its backward its forward nodes are cloned, as
- * far as the backward needs them. Clones are the same nodes, so they give the same bits.
+ * far as the backward needs them. Clones are the same nodes, so they give the same bits. Parameters that the clones read are
+ * unsharded again in front of them, once for them and for the backward: no compute copy lives from forward to backward.
  *
  * A block is an element of an nn.list: the module path up to its first numeric component ("layers.3"). */
 #include "graph/recompute.h"
@@ -26,6 +27,7 @@ size_t tn_recompute_block(const char *path)
 typedef struct again {
     tn_rewrite r;
     int32_t *clone; /* old value -> its recomputed twin, -1 */
+    int32_t *fresh; /* old value of a parameter -> its compute view that was made for clones, -1 */
     bool *need;     /* by old node: the backward of its block reads it */
     int32_t *block; /* by old node: number of its block, -1 */
     int64_t *begin, *end; /* by block: its forward nodes lie in old nodes [begin, end) */
@@ -34,6 +36,13 @@ typedef struct again {
 static bool is_forward(const tn_node *n)
 {
     return n->phase == TN_PHASE_F && n->scope == TN_SCOPE_MICROBATCH;
+}
+
+/* What a run of UNSHARD nodes at i is for: the node behind it. */
+static int64_t behind_unshards(const tn_graph *g, int64_t i)
+{
+    while (i + 1 < g->n_nodes && g->nodes[i].op == TN_OP_unshard) i++;
+    return i;
 }
 
 static bool is_backward(const tn_node *n)
@@ -63,7 +72,7 @@ static tn_status find_blocks(again *s, tn_arena *arena)
             if (!tn_names_find(&numbers, name, &number)) st = tn_names_put(&numbers, name, number);
         }
         s->block[i] = (int32_t)number;
-        if (!is_forward(n)) continue;
+        if (!is_forward(&g->nodes[behind_unshards(g, i)])) continue;
         if (!s->end[number]) s->begin[number] = i;
         s->end[number] = i + 1;
     }
@@ -76,7 +85,7 @@ static void need_operands(again *s, int64_t node, int32_t block)
     const tn_graph *g = s->r.old;
     for (int k = 0; k < g->nodes[node].n_in; k++) {
         int32_t p = g->values[tn_node_in(g, &g->nodes[node], k)].node;
-        if (s->block[p] == block && is_forward(&g->nodes[p])) s->need[p] = true;
+        if (s->block[p] == block && p >= s->begin[block] && p < s->end[block]) s->need[p] = true;
     }
 }
 
@@ -109,8 +118,9 @@ static tn_status clone_block(again *s, int64_t first)
             int32_t c = s->clone[tn_node_in(g, &g->nodes[i], k)];
             if (c >= 0) in[k] = c;
         }
-        d.phase = TN_PHASE_B;
+        if (d.op != TN_OP_unshard) d.phase = TN_PHASE_B;
         TN_TRY(tn_graph_add(s->r.g, &d, &out));
+        if (d.op == TN_OP_unshard) s->fresh[tn_node_in(g, &g->nodes[i], 0)] = out;
         tn_node *n = &s->r.g->nodes[s->r.g->n_nodes - 1];
         n->order = g->nodes[i].order;
         n->parts = g->nodes[i].parts;
@@ -119,29 +129,40 @@ static tn_status clone_block(again *s, int64_t first)
     return TN_OK;
 }
 
+/* A node of a block's backward, reading clones where there are some. */
+static tn_status emit_backward(again *s, int64_t i)
+{
+    const tn_graph *g = s->r.old;
+    const tn_node *n = &g->nodes[i];
+    int32_t in[TN_MAX_OPERANDS];
+    tn_named_attr attrs[16];
+    tn_node_desc d;
+    tn_rewrite_describe(&s->r, i, in, attrs, &d);
+    for (int k = 0; k < d.n_in; k++) {
+        int32_t v = tn_node_in(g, n, k), c = s->clone[v];
+        if (c >= 0 && s->block[i] == s->block[g->values[v].node]) in[k] = c;
+    }
+    return tn_rewrite_add(&s->r, i, &d);
+}
+
 static tn_status run(again *s)
 {
     const tn_graph *g = s->r.old;
     int32_t current = -1;
     for (int64_t i = 0; i < g->n_nodes; i++) {
-        int32_t in[TN_MAX_OPERANDS];
-        tn_named_attr attrs[16];
-        tn_node_desc d;
         const tn_node *n = &g->nodes[i];
-        if (!is_backward(n) || s->block[i] < 0) {
+        int64_t user = behind_unshards(g, i);
+        if (!is_backward(&g->nodes[user]) || s->block[user] < 0) {
             TN_TRY(tn_rewrite_copy(&s->r, i));
             continue;
         }
-        if (s->block[i] != current) {
-            TN_TRY(clone_block(s, i));
-            current = s->block[i];
+        if (s->block[user] != current) {
+            TN_TRY(clone_block(s, user));
+            current = s->block[user];
         }
-        tn_rewrite_describe(&s->r, i, in, attrs, &d);
-        for (int k = 0; k < d.n_in; k++) {
-            int32_t v = tn_node_in(g, n, k), c = s->clone[v];
-            if (c >= 0 && s->block[i] == s->block[g->values[v].node]) in[k] = c;
-        }
-        TN_TRY(tn_rewrite_add(&s->r, i, &d));
+        int32_t fresh = user > i ? s->fresh[tn_node_in(g, n, 0)] : -1;
+        if (fresh >= 0 && s->block[i] == current) s->r.map[n->out0] = fresh;
+        else TN_TRY(user > i ? tn_rewrite_copy(&s->r, i) : emit_backward(s, i));
     }
     return TN_OK;
 }
@@ -151,9 +172,10 @@ static tn_status reserve(again *s, tn_arena *arena)
     const tn_graph *g = s->r.old;
     size_t n_nodes = (size_t)g->n_nodes + 1;
     void *mem;
-    TN_TRY(tn_arena_alloc(arena, (size_t)(g->n_values + 1) * sizeof(int32_t), &mem));
+    TN_TRY(tn_arena_alloc(arena, (size_t)(2 * g->n_values + 1) * sizeof(int32_t), &mem));
     s->clone = mem;
-    for (int64_t v = 0; v < g->n_values; v++) s->clone[v] = -1;
+    s->fresh = s->clone + g->n_values;
+    for (int64_t v = 0; v < 2 * g->n_values; v++) s->clone[v] = -1;
     TN_TRY(tn_arena_alloc(arena, n_nodes, &mem));
     s->need = mem;
     TN_TRY(tn_arena_alloc(arena, n_nodes * sizeof(int32_t), &mem));
