@@ -27,7 +27,7 @@ typedef struct run {
     double since_s, data_s, begun_s; /* of what is logged next */
     int64_t since_steps;
     bool bar;
-    double first_step_s;
+    double exec_s, first_step_s; /* when: tn_clock_s */
 } run;
 
 static volatile sig_atomic_t signalled;
@@ -80,7 +80,7 @@ static tn_status on_step(void *user, const tn_train_report *r)
     q->done = r->step;
     q->since_steps++;
     q->data_s += r->data_s;
-    if (r->step == 1) q->first_step_s = tn_clock_since_start_s();
+    if (r->step == 1) q->first_step_s = tn_clock_s();
     if (r->step == 1 || r->step % q->log_freq == 0 || r->step == steps) {
         double now = tn_clock_s(), took = now - q->since_s;
         double tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / took, tflops = q->cost.flops_per_token * tps / 1e12;
@@ -170,7 +170,9 @@ static tn_status finish(run *q, tn_status st)
     snprintf(path, sizeof path, "%s/final", q->folder);
     TN_TRY(tn_weights_export(q->s.recipe, q->s.train_exec, path));
     printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s, tn_text_bytes(peak_rss()).s);
-    printf("time: first step done %s after exec, run %s\n", tn_text_seconds(q->first_step_s).s, tn_text_seconds(tn_clock_s() - q->begun_s).s);
+    printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",
+           tn_text_seconds(q->s.first_kernel_s - q->exec_s).s, tn_text_seconds(q->begun_s - q->exec_s).s,
+           tn_text_seconds(q->first_step_s - q->exec_s).s, tn_text_seconds(tn_clock_s() - q->begun_s).s);
     if (st == TN_STOPPED) {
         printf("stopped by signal %d after %lld steps: weights in %s\n", (int)signalled, (long long)q->done, path);
         tn_command_stopped((int)signalled);
@@ -201,7 +203,9 @@ static tn_status train(run *q)
 
 tn_status tn_command_train(const tn_args *a)
 {
-    run q = {.machine_bytes = tn_device_memory_bytes(), .bar = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
+    run q = {.exec_s = tn_clock_s() - tn_clock_since_start_s(),
+             .machine_bytes = tn_device_memory_bytes(),
+             .bar = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
     tn_recipe *recipe;
     TN_TRY(tn_args_recipe(a, &recipe));
     tn_status st = tn_session_plan(recipe, false, &q.s);

@@ -1,5 +1,6 @@
 #include "lua/session.h"
 
+#include "engine/base/clock.h"
 #include "engine/base/text.h"
 #include "engine/init.h"
 #include "graph/op.h"
@@ -227,6 +228,7 @@ tn_status tn_session_ready(tn_session *s)
     TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));
     if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
     tn_status st = tn_model_hf_dir(s->recipe, &arena, &hf);
+    s->first_kernel_s = tn_clock_s();
     if (!st) st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"), hf[0] != 0);
     if (!st && hf[0]) st = tn_weights_load(s->recipe, s->train_exec, hf);
     tn_arena_fini(&arena);

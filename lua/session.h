@@ -21,6 +21,7 @@ typedef struct tn_session {
     tn_data *data, *validation; /* validation: a file of its own, NULL if it is data's share or none */
     int64_t global_batch, vocab, scratch_bytes;
     bool validates;
+    double first_kernel_s; /* tn_clock_s before the first kernel: the one that fills the first state */
 } tn_session;
 
 /* Recipe, shape, programs and, to run, the device; no memory of the model's size. The recipe becomes the session's, also when
