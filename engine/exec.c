@@ -1,6 +1,8 @@
 #include "engine/exec.h"
 
+#include "engine/exchange.h"
 #include "graph/op.h"
+#include "graph/passes.h"
 
 #include <string.h>
 
@@ -12,6 +14,7 @@ typedef struct operand {
 typedef struct bound { /* one entry, bound */
     tn_call call;
     void (*run)(const tn_call *c);
+    const tn_exchange *exchange; /* instead of run */
     const operand *operands;      /* inputs, then outputs */
     const tn_order_run *runs;     /* by iteration, or one for all */
     int64_t run_stride;           /* 1: by iteration, 0: one */
@@ -53,10 +56,9 @@ static tn_status token_order(tn_exec *e, const tn_node *n, bound *b)
     int chunk = n->scope == TN_SCOPE_CHUNK;
     b->run_stride = 1;
     if (!e->token_runs[chunk]) {
-        tn_order_grid grid = g->canonical ? g->grid : (tn_order_grid){1, g->grid.seq, 1};
         const tn_order_tokens *t;
         int64_t iterations = g->n_microbatches * (chunk ? g->n_chunks : 1);
-        TN_TRY(tn_order_tokens_build(&e->arena, grid, g->rows * g->n_microbatches, g->seq, &t));
+        TN_TRY(tn_lower_tokens(g, &e->arena, &t));
         TN_TRY(make_token_runs(e, t, tn_order_tokens_leaves(t) / iterations, iterations, &e->token_runs[chunk]));
     }
     b->runs = e->token_runs[chunk];
@@ -69,13 +71,20 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
     int64_t extent[TN_MAX_OPERANDS], units[TN_MAX_OPERANDS];
     int n_src = n->op == TN_OP_linear_bwd_x ? n->n_in / 2 : 1;
     void *mem;
+    tn_order_node node = {.parts = n->parts, .n_src = n_src, .extent = extent, .units = units, .ranks = 1};
     for (int i = 0; i < n_src; i++) {
         const tn_value *x = &g->values[tn_node_in(g, n, i)];
-        extent[i] = x->dim[x->rank - 1].extent;
-        units[i] = x->dim[x->rank - 1].units;
+        int last = x->rank - 1;
+        extent[i] = x->dim[last].extent;
+        units[i] = x->dim[last].units;
+        if (x->layout.type[TN_AXIS_TP] == TN_TYPE_S && x->layout.dim[TN_AXIS_TP] == last) {
+            node.ranks = g->mesh.size[TN_AXIS_TP];
+            node.rank = e->p->at[TN_AXIS_TP];
+        }
     }
+    if (node.parts < node.ranks) node.parts = node.ranks; /* fast mode: one chain a rank */
     TN_TRY(tn_arena_alloc(&e->arena, sizeof(tn_order_run), &mem));
-    TN_TRY(tn_order_param(&e->arena, n->parts, n_src, extent, units, mem));
+    TN_TRY(tn_order_param_node(&e->arena, &node, mem));
     b->runs = mem;
     return TN_OK;
 }
@@ -114,14 +123,16 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
     void *mem;
     if (n->n_in > TN_CALL_MAX_IN || n->n_out > TN_CALL_MAX_OUT)
         TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; a kernel takes at most %d", n->path, tn_op_name((tn_op_id)n->op), n->n_in, TN_CALL_MAX_IN);
-    if (!k->run)
+    bool exchange = tn_node_is_exchange(g, n);
+    if (!exchange && !k->run)
         TN_FAIL(TN_BAD_INPUT, "%s: %s: the %s backend has no kernel for it", n->path, tn_op_name((tn_op_id)n->op), e->m->device->ops->name);
     TN_TRY(tn_arena_alloc(&e->arena, (size_t)(n->n_in + n->n_out) * sizeof(operand), &mem));
     operand *o = mem;
     for (int i = 0; i < n->n_in; i++) TN_TRY(bind_value(e, tn_node_in(g, n, i), &o[i]));
     for (int i = 0; i < n->n_out; i++) TN_TRY(bind_value(e, n->out0 + i, &o[n->n_in + i]));
-    *b = (bound){.call = {.cpu = &e->cpu, .g = g, .n = n, .level_bytes = e->p->places[n->out0].level_bytes, .step = &e->step},
+    *b = (bound){.call = {.cpu = &e->cpu, .p = e->p, .g = g, .n = n, .level_bytes = e->p->places[n->out0].level_bytes, .step = &e->step},
                  .run = k->run, .operands = o};
+    if (exchange && e->m->comm) TN_TRY(tn_exchange_build(e->p, n, e->m->comm, &e->arena, &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));
@@ -175,13 +186,21 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
-tn_status tn_memory_create(tn_device *d, const tn_program *const *programs, int n, tn_memory **out)
+/* The regions of several ranks are numbered as tn_region, so that a place means the same to all. */
+static tn_status get_region(tn_memory *m, int r)
+{
+    if (m->comm) return tn_comm_region(m->comm, r, m->bytes[r], &m->base[r]);
+    return m->device->ops->alloc(m->device, m->bytes[r], &m->base[r]);
+}
+
+tn_status tn_memory_create(tn_device *d, tn_comm *comm, const tn_program *const *programs, int n, tn_memory **out)
 {
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_memory), &mem));
     tn_memory *m = mem;
     tn_status st = TN_OK;
     m->device = d;
+    m->comm = comm;
     m->owner = programs[0];
     for (int i = 0; i < n && !st; i++) {
         int64_t scratch = 0;
@@ -190,7 +209,7 @@ tn_status tn_memory_create(tn_device *d, const tn_program *const *programs, int 
         for (int r = 0; r < TN_N_REGIONS; r++)
             if ((r != TN_REGION_PROCESS || i == 0) && programs[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = programs[i]->region_bytes[r];
     }
-    for (int r = 0; r < TN_N_REGIONS && !st; r++) st = d->ops->alloc(d, m->bytes[r], &m->base[r]);
+    for (int r = 0; r < TN_N_REGIONS && !st; r++) st = get_region(m, r);
     if (!st) st = d->ops->alloc(d, m->scratch_bytes, &m->scratch);
     if (st) {
         tn_memory_destroy(m);
@@ -203,7 +222,7 @@ tn_status tn_memory_create(tn_device *d, const tn_program *const *programs, int 
 void tn_memory_destroy(tn_memory *m)
 {
     if (!m) return;
-    for (int r = 0; r < TN_N_REGIONS; r++) m->device->ops->free(m->device, m->base[r], m->bytes[r]);
+    for (int r = 0; r < TN_N_REGIONS && !m->comm; r++) m->device->ops->free(m->device, m->base[r], m->bytes[r]);
     m->device->ops->free(m->device, m->scratch, m->scratch_bytes);
     tn_free(m);
 }
@@ -244,9 +263,10 @@ typedef struct walk {
     int32_t found;
 } walk;
 
-static void run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
+static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
 {
-    for (int64_t i = begin < w->from ? w->from : begin; i < end && i < w->to && w->found < 0; i++) {
+    bool alone = !w->e->m->comm;
+    for (int64_t i = begin < w->from ? w->from : begin; i < end && i < w->to && (w->found < 0 || !alone); i++) {
         bound *b = &w->e->entries[i];
         const operand *o = b->operands;
         tn_call *c = &b->call;
@@ -255,21 +275,23 @@ static void run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t c
         int64_t chunks = c->n->scope == TN_SCOPE_CHUNK ? w->e->p->g->n_chunks : 1;
         c->iteration = mb * chunks + (chunks > 1 ? chunk : 0);
         if (b->runs) c->order = &b->runs[c->iteration * b->run_stride];
-        b->run(c);
-        if (w->hook && w->hook(w->user, c)) w->found = (int32_t)(c->n - w->e->p->g->nodes);
+        if (b->exchange) TN_TRY(tn_exchange_run(b->exchange, &w->e->cpu, mb, chunk));
+        else b->run(c);
+        if (w->hook && w->found < 0 && w->hook(w->user, c)) w->found = (int32_t)(c->n - w->e->p->g->nodes);
     }
+    return TN_OK;
 }
 
-static void run_all(walk *w)
+static tn_status run_all(walk *w)
 {
     const tn_program *p = w->e->p;
-    run_range(w, 0, p->microbatch, 0, 0);
+    TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
     for (int64_t m = 0; m < p->g->n_microbatches; m++) {
-        run_range(w, p->microbatch, p->chunk, m, 0);
-        for (int64_t c = 0; c < p->g->n_chunks; c++) run_range(w, p->chunk, p->chunk_end, m, c);
-        run_range(w, p->chunk_end, p->tail, m, 0);
+        TN_TRY(run_range(w, p->microbatch, p->chunk, m, 0));
+        for (int64_t c = 0; c < p->g->n_chunks; c++) TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
+        TN_TRY(run_range(w, p->chunk_end, p->tail, m, 0));
     }
-    run_range(w, p->tail, p->n_entries, 0, 0);
+    return run_range(w, p->tail, p->n_entries, 0, 0);
 }
 
 static walk begin_walk(tn_exec *e, tn_exec_part part, const tn_step *step)
@@ -279,19 +301,20 @@ static walk begin_walk(tn_exec *e, tn_exec_part part, const tn_step *step)
                   .to = part == TN_EXEC_BEFORE_UPDATE ? e->update : e->p->n_entries};
 }
 
-void tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step)
+tn_status tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step)
 {
     walk w = begin_walk(e, part, step);
-    run_all(&w);
+    return run_all(&w);
 }
 
-int32_t tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user)
+tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user, int32_t *node_out)
 {
     walk w = begin_walk(e, part, step);
     w.hook = hook;
     w.user = user;
-    run_all(&w);
-    return w.found;
+    TN_TRY(run_all(&w));
+    *node_out = w.found;
+    return TN_OK;
 }
 
 void *tn_exec_value(const tn_exec *e, int32_t value)

@@ -4,6 +4,7 @@
  * (train, evaluation, logits) share the memory of one tn_memory: states by name, the step region one after another. */
 #ifndef TN_ENGINE_EXEC_H
 #define TN_ENGINE_EXEC_H
+#include "engine/comm.h"
 #include "engine/device.h"
 #include "graph/program.h"
 
@@ -15,6 +16,7 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
 /* The three lifetimes. `owner` is the program whose states live in the process region; others find them by name. */
 typedef struct tn_memory {
     tn_device *device;
+    tn_comm *comm; /* NULL: one rank, memory of the device; else the regions are shared with the peers */
     const tn_program *owner;
     void *base[TN_N_REGIONS];
     int64_t bytes[TN_N_REGIONS];
@@ -22,8 +24,8 @@ typedef struct tn_memory {
     int64_t scratch_bytes;
 } tn_memory;
 
-/* Room for all n programs; programs[0] is the owner. */
-tn_status tn_memory_create(tn_device *d, const tn_program *const *programs, int n, tn_memory **out) TN_MUST_USE;
+/* Room for all n programs; programs[0] is the owner. Collective where there are several ranks. */
+tn_status tn_memory_create(tn_device *d, tn_comm *comm, const tn_program *const *programs, int n, tn_memory **out) TN_MUST_USE;
 void tn_memory_destroy(tn_memory *m); /* NULL is fine */
 
 typedef struct tn_exec tn_exec;
@@ -36,10 +38,11 @@ typedef bool (*tn_exec_hook)(void *user, const tn_call *c);
 
 /* The whole program, or without the update (its first optimizer entry and what follows), or the update alone. */
 typedef enum tn_exec_part { TN_EXEC_ALL, TN_EXEC_BEFORE_UPDATE, TN_EXEC_UPDATE } tn_exec_part;
-void tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step);
+tn_status tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step) TN_MUST_USE; /* fails only with a peer */
 
-/* The same part again, stopping behind the first entry for which hook returns true: that node, or -1. */
-int32_t tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user);
+/* The same part again: the first node behind whose entry hook returned true, or -1. One rank stops there; several run on to the
+ * end, since their peers wait for them. */
+tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user, int32_t *node_out) TN_MUST_USE;
 
 /* The memory of a value in iteration 0, and of an input or state by name (NULL: the program has none of that name). */
 void *tn_exec_value(const tn_exec *e, int32_t value);

@@ -16,17 +16,26 @@ static void *result(const tn_exec *e, tn_op_id op, int out)
     return NULL;
 }
 
+/* Complete on every rank: what `inv_count` reads. */
 int64_t tn_train_valid_tokens(const tn_exec *e)
 {
-    const int32_t *count = result(e, TN_OP_count_labels, 0);
-    return count ? *count : 0;
+    const tn_graph *g = tn_exec_program(e)->g;
+    for (int64_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op == TN_OP_inv_count) return *(const int32_t *)tn_exec_value(e, tn_node_in(g, &g->nodes[i], 0));
+    return 0;
 }
 
+/* The exact sum behind its reduction over the ranks, which the lower pass put behind the microbatches. */
 double tn_train_loss(const tn_exec *e)
 {
-    const tn_exact *sum = result(e, TN_OP_loss_sum, 0);
+    const tn_graph *g = tn_exec_program(e)->g;
     int64_t n = tn_train_valid_tokens(e);
-    return sum && n ? tn_exact_get(sum) / (double)n : 0.0;
+    for (int64_t i = 0; i < g->n_nodes && n; i++) {
+        const tn_node *q = &g->nodes[i];
+        if (q->op != TN_OP_redistribute || q->scope != TN_SCOPE_TAIL) continue;
+        if (g->nodes[g->values[tn_node_in(g, q, 0)].node].op == TN_OP_loss_sum) return tn_exact_get(tn_exec_value(e, q->out0)) / (double)n;
+    }
+    return 0;
 }
 
 float tn_train_grad_norm(const tn_exec *e)
@@ -37,10 +46,12 @@ float tn_train_grad_norm(const tn_exec *e)
 
 tn_status tn_train_load(tn_exec *e, const tn_data *data, tn_data_split split, int64_t step)
 {
+    const tn_program *p = tn_exec_program(e);
     const tn_value *v;
     tn_data_batch b = {.ids_bs = tn_exec_named(e, "tokens", &v), .labels_bs = tn_exec_named(e, "labels", NULL),
                        .positions_bs = tn_exec_named(e, "positions", NULL), .documents_bs = tn_exec_named(e, "documents", NULL)};
-    return tn_data_rows(data, split, step, 0, v->dim[0].extent, &b);
+    int64_t id = v - p->g->values; /* this rank's rows of the step */
+    return tn_data_rows(data, split, step, p->begin[id][0], p->local[id].dim[0].extent, &b);
 }
 
 /* ---------------------------------------------------------------------------------------------- not a number */
@@ -69,11 +80,12 @@ static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
     const tn_graph *g = tn_exec_program(o->train)->g;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if (n->op == TN_OP_state && tn_finite_first(tn_exec_value(o->train, n->out0), tn_value_elements(&g->values[n->out0])) >= 0)
+        if (n->op == TN_OP_state && tn_finite_first(tn_exec_value(o->train, n->out0), tn_value_elements(&tn_exec_program(o->train)->local[n->out0])) >= 0)
             TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that is not finite",
                     (long long)r->step, r->loss, (double)r->grad_norm, tn_node_attr_text(n, "name"));
     }
-    int32_t node = tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s);
+    int32_t node;
+    TN_TRY(tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s, &node));
     if (node < 0)
         TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g is not finite, every tensor is; the sum of squares overflowed", (long long)r->step,
                 r->loss, (double)r->grad_norm);
@@ -89,7 +101,7 @@ static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_repo
     tn_step s = {.step = step + 1, .lr_factor = tn_lr_factor(&o->lr, step)};
     TN_TRY(tn_train_load(o->train, o->data, TN_DATA_TRAIN, step));
     r->data_s = tn_clock_s() - begun;
-    tn_exec_run(o->train, TN_EXEC_BEFORE_UPDATE, &s);
+    TN_TRY(tn_exec_run(o->train, TN_EXEC_BEFORE_UPDATE, &s));
     r->step = step + 1;
     r->lr_factor = s.lr_factor;
     r->loss = tn_train_loss(o->train);
@@ -97,7 +109,7 @@ static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_repo
     r->valid_tokens = tn_train_valid_tokens(o->train);
     r->tokens += o->global_batch * o->seq;
     if (!isfinite(r->loss) || !isfinite(r->grad_norm)) return not_finite(o, r, &s);
-    tn_exec_run(o->train, TN_EXEC_UPDATE, &s);
+    TN_TRY(tn_exec_run(o->train, TN_EXEC_UPDATE, &s));
     r->step_s = tn_clock_s() - begun;
     return TN_OK;
 }
@@ -110,7 +122,7 @@ tn_status tn_train_evaluate(tn_exec *e, const tn_data *data, tn_data_split split
     if (steps < 0 || steps > all) steps = all;
     for (int64_t i = 0; i < steps; i++) {
         TN_TRY(tn_train_load(e, data, split, i));
-        tn_exec_run(e, TN_EXEC_ALL, NULL);
+        TN_TRY(tn_exec_run(e, TN_EXEC_ALL, NULL));
         int64_t n = tn_train_valid_tokens(e);
         sum += tn_train_loss(e) * (double)n;
         tokens += n;
@@ -136,8 +148,10 @@ tn_status tn_train_run(const tn_train_options *o)
         if (o->on_step) TN_TRY(o->on_step(o->user, &r));
         bool last = step + 1 == o->steps;
         bool due = o->eval && o->validate_every && (step == 0 || (step + 1) % o->validate_every == 0 || last);
-        if (due && !(o->stop && *o->stop)) TN_TRY(validate(o, step + 1));
-        if (o->stop && *o->stop && !last) return TN_STOPPED;
+        if (due) TN_TRY(validate(o, step + 1));
+        int stop = o->stop ? *o->stop : 0;
+        if (o->comm) TN_TRY(tn_comm_most(o->comm, "stop", stop, &stop)); /* all ranks stop behind the same step */
+        if (stop && !last) return TN_STOPPED;
     }
     return TN_OK;
 }

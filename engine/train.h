@@ -22,6 +22,7 @@ typedef struct tn_train_report {
 
 typedef struct tn_train_options {
     tn_exec *train, *eval;      /* eval NULL: no validation */
+    tn_comm *comm;              /* NULL: one rank */
     const tn_data *data, *validation; /* validation may be data itself */
     int64_t steps, global_batch, seq;
     tn_lr lr;

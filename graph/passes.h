@@ -34,6 +34,9 @@ tn_status tn_pass_differentiate(const tn_graph *in, int32_t loss, tn_graph **out
  * microbatches and chunks and how many levels they need; HEAD nodes move to the front. Refuses layouts that cannot keep the order. */
 tn_status tn_pass_lower(const tn_graph *in, tn_graph **out) TN_MUST_USE;
 
+/* The token order of one data-parallel rank's rows in the whole step: its node of the tree over lanes. */
+tn_status tn_lower_tokens(const tn_graph *g, tn_arena *arena, const tn_order_tokens **out) TN_MUST_USE;
+
 /* 4. Pointwise chains, norm + residual gradient, matmul + residual. Never changes bits. */
 tn_status tn_pass_fuse(const tn_graph *in, tn_graph **out) TN_MUST_USE;
 

@@ -27,25 +27,36 @@ typedef struct planner {
     tn_place *place;      /* strides by value, rest by root */
 } planner;
 
-static bool moves(const tn_graph *g, const tn_node *n)
+static bool casts(const tn_graph *g, const tn_node *n)
 {
-    const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
-    if (a->dtype != b->dtype) return true;
-    for (int x = 0; x < TN_N_AXES; x++)
-        if (g->mesh.size[x] > 1 && (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x])) return true;
-    return false;
+    return g->values[tn_node_in(g, n, 0)].dtype != g->values[n->out0].dtype;
 }
 
 bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 {
     const tn_op *op = tn_op_get((tn_op_id)n->op);
-    if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce) return !moves(g, n);
+    if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce)
+        return !casts(g, n) && !tn_node_is_exchange(g, n);
     return op->view || n->op == TN_OP_unchunk;
 }
 
-static int64_t value_bytes(const tn_value *v)
+bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
 {
-    int64_t n = tn_value_elements(v) * tn_dtype_bytes((tn_dtype)v->dtype);
+    bool places = n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce;
+    if (!places) return false;
+    const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
+    for (int x = 0; x < TN_N_AXES; x++)
+        if (g->mesh.size[x] > 1 && (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x]) &&
+            !(a->layout.type[x] == TN_TYPE_I && b->layout.type[x] == TN_TYPE_R))
+            return true;
+    return false;
+}
+
+/* Planned for the largest shard of any rank. */
+static int64_t value_bytes(const tn_graph *g, const tn_value *v)
+{
+    int64_t n = tn_dtype_bytes((tn_dtype)v->dtype);
+    for (int d = 0; d < v->rank; d++) n *= tn_layout_largest(&v->layout, &g->mesh, d, v->dim[d].extent, v->dim[d].units);
     return (n + TN_PACK_ALIGN - 1) / TN_PACK_ALIGN * TN_PACK_ALIGN;
 }
 
@@ -97,9 +108,9 @@ static void find_loops(planner *q)
 
 /* ---------------------------------------------------------------------------------------------- aliases */
 
-static int64_t piece_stride(const tn_graph *g, int32_t piece)
+static int64_t piece_stride(const planner *q, int32_t piece)
 {
-    const tn_value *v = &g->values[piece];
+    const tn_value *v = &q->p->local[piece];
     return tn_value_elements(v) * tn_dtype_bytes((tn_dtype)v->dtype);
 }
 
@@ -114,15 +125,15 @@ static void alias_views(planner *q)
         if (n->op == TN_OP_unchunk) {
             int32_t r = find_root(q, in);
             for (int32_t v = r; v <= in; v++)
-                if (find_root(q, v) == r) q->place[v].chunk_stride += piece_stride(g, in);
+                if (find_root(q, v) == r) q->place[v].chunk_stride += piece_stride(q, in);
             q->root[r] = out;
             continue;
         }
         q->root[out] = find_root(q, in);
         q->place[out] = q->place[in];
         if (n->op != TN_OP_chunk) continue;
-        if (tn_node_attr_text(n, "over")[0] == 'm') q->place[out].microbatch_stride += piece_stride(g, out);
-        else q->place[out].chunk_stride += piece_stride(g, out);
+        if (tn_node_attr_text(n, "over")[0] == 'm') q->place[out].microbatch_stride += piece_stride(q, out);
+        else q->place[out].chunk_stride += piece_stride(q, out);
     }
 }
 
@@ -143,8 +154,7 @@ static void lifetimes(planner *q, int n_keep, const int32_t *keep)
             if (inside(&q->chunk, made)) q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
             extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
         }
-        if (g->nodes[made].op == TN_OP_clip || g->nodes[made].op == TN_OP_loss_sum || g->nodes[made].op == TN_OP_count_labels)
-            extend(q, r, made, g->n_nodes - 1);
+        if (g->values[v].rank == 0) extend(q, r, made, g->n_nodes - 1); /* small, and what is reported is among them */
     }
     for (int i = 0; i < n_keep; i++) extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
 }
@@ -161,7 +171,7 @@ static bool may_take(const planner *q, int64_t node, int32_t in, int32_t out)
     int32_t r = find_root(q, in);
     const tn_value *a = &g->values[r], *b = &g->values[out];
     return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out &&
-           q->end[r] == node + 1 && value_bytes(a) == value_bytes(b) && !q->place[in].chunk_stride &&
+           q->end[r] == node + 1 && value_bytes(g, a) == value_bytes(g, b) && !q->place[in].chunk_stride &&
            !q->place[in].microbatch_stride && !q->place[out].chunk_stride;
 }
 
@@ -199,9 +209,9 @@ static tn_status make_buffers(planner *q)
         const tn_value *x = &g->values[v];
         tn_buffer *b = &p->buffers[p->n_buffers];
         *b = (tn_buffer){.region = (int8_t)region_of(q, (int32_t)v), .value = (int32_t)v, .last_user = q->last_user[v],
-                         .start = q->start[v], .end = q->end[v], .bytes = value_bytes(x) * (x->levels > 1 ? x->levels : 1)};
+                         .start = q->start[v], .end = q->end[v], .bytes = value_bytes(g, x) * (x->levels > 1 ? x->levels : 1)};
         q->place[v].buffer = (int32_t)p->n_buffers++;
-        q->place[v].level_bytes = value_bytes(x);
+        q->place[v].level_bytes = value_bytes(g, x);
         if (b->region == TN_REGION_STEP) continue;
         b->start = 0;
         b->end = g->n_nodes;
@@ -272,12 +282,31 @@ static tn_status make_entries(planner *q)
     return TN_OK;
 }
 
+/* Extents and offsets of this rank's shards. */
+static tn_status localise(planner *q)
+{
+    const tn_graph *g = q->g;
+    void *values, *begin;
+    TN_TRY(tn_arena_alloc(&q->p->arena, (size_t)(g->n_values + 1) * sizeof(tn_value), &values));
+    TN_TRY(tn_arena_alloc(&q->p->arena, (size_t)(g->n_values + 1) * sizeof(int64_t[TN_MAX_RANK]), &begin));
+    q->p->local = values;
+    q->p->begin = begin;
+    memcpy(values, g->values, (size_t)g->n_values * sizeof(tn_value));
+    for (int64_t v = 0; v < g->n_values; v++) {
+        tn_value *x = &q->p->local[v];
+        for (int d = 0; d < x->rank; d++)
+            x->dim[d].extent = tn_layout_local(&x->layout, &g->mesh, q->p->at, d, x->dim[d].extent, x->dim[d].units, &q->p->begin[v][d]);
+    }
+    return TN_OK;
+}
+
 static tn_status plan(planner *q, int n_keep, const int32_t *keep)
 {
     tn_arena *a = &q->p->arena;
     size_t n = (size_t)q->g->n_values + 1;
     void *mem;
     TN_TRY(tn_uses_build(q->g, &q->uses));
+    TN_TRY(localise(q));
     TN_TRY(tn_arena_alloc(a, n * sizeof(tn_place), &mem));
     q->place = mem;
     TN_TRY(tn_arena_alloc(a, n * 2 * sizeof(int64_t), &mem));
@@ -297,7 +326,7 @@ static tn_status plan(planner *q, int n_keep, const int32_t *keep)
     return make_entries(q);
 }
 
-tn_status tn_program_build(tn_graph *g, int n_keep, const int32_t *keep, tn_program **out)
+tn_status tn_program_build(tn_graph *g, int rank, int n_keep, const int32_t *keep, tn_program **out)
 {
     void *mem;
     tn_status st = tn_alloc(sizeof(tn_program), &mem);
@@ -307,6 +336,7 @@ tn_status tn_program_build(tn_graph *g, int n_keep, const int32_t *keep, tn_prog
     }
     planner q = {.p = mem, .g = g};
     q.p->g = g;
+    tn_mesh_coordinates(&g->mesh, rank, q.p->at);
     st = plan(&q, n_keep, keep);
     tn_uses_fini(&q.uses);
     if (st) {
@@ -323,4 +353,14 @@ void tn_program_destroy(tn_program *p)
     tn_graph_destroy(p->g);
     tn_arena_fini(&p->arena);
     tn_free(p);
+}
+
+tn_runs tn_program_runs(const tn_program *p, int32_t value)
+{
+    const tn_value *whole = &p->g->values[value], *mine = &p->local[value];
+    const int64_t *begin = p->begin[value];
+    if (whole->rank < 2) return (tn_runs){1, tn_value_elements(mine), whole->rank ? begin[0] : 0, 0};
+    int64_t columns = whole->dim[1].extent;
+    if (mine->dim[1].extent == columns) return (tn_runs){1, tn_value_elements(mine), begin[0] * columns, 0};
+    return (tn_runs){mine->dim[0].extent, mine->dim[1].extent, begin[0] * columns + begin[1], columns};
 }

@@ -34,7 +34,10 @@ typedef struct tn_entry {
 } tn_entry;
 
 typedef struct tn_program {
-    tn_graph *g; /* owned */
+    tn_graph *g; /* owned; global extents */
+    int at[TN_N_AXES];             /* coordinates of this rank */
+    tn_value *local;               /* by value: as in g, with this rank's extents */
+    int64_t (*begin)[TN_MAX_RANK]; /* by value and dim: where its shard begins */
     int64_t n_entries, microbatch, chunk, chunk_end, tail;
     tn_entry *entries;
     tn_place *places;  /* by value */
@@ -46,14 +49,23 @@ typedef struct tn_program {
 } tn_program;
 
 /* Passes 8, 9, 11: streams, lifetimes and aliases, offsets, the entry list. Takes the graph over (also when it fails).
+ * rank: of the mesh. All ranks get the same places: buffers are as large as the largest shard.
  * keep: values that must still be there at the end of the program (the loss, logits). */
-tn_status tn_program_build(tn_graph *g, int n_keep, const int32_t *keep, tn_program **out) TN_MUST_USE;
+tn_status tn_program_build(tn_graph *g, int rank, int n_keep, const int32_t *keep, tn_program **out) TN_MUST_USE;
 void tn_program_destroy(tn_program *p); /* NULL is fine */
 
 /* Pass 10, from the entries alone: every read finds what its producer wrote, nothing overlaps what is live. */
 tn_status tn_program_verify(const tn_program *p) TN_MUST_USE;
 
+/* A rank's shard of a value of one or two dims as equal runs: run i of n holds `run` elements, in the whole from first + i * stride,
+ * here from i * run on. */
+typedef struct tn_runs {
+    int64_t n, run, first, stride;
+} tn_runs;
+tn_runs tn_program_runs(const tn_program *p, int32_t value);
+
 bool tn_node_is_view(const tn_graph *g, const tn_node *n); /* output 0 is operand 0's memory: no entry */
+bool tn_node_is_exchange(const tn_graph *g, const tn_node *n); /* moves data between ranks of this mesh */
 
 TN_C_END
 #endif

@@ -25,6 +25,15 @@ static bool is_param(const tn_graph *g, int32_t value)
     return n->op == TN_OP_state && !strcmp(tn_node_attr_text(n, "kind"), "param");
 }
 
+/* At rest a parameter, its moments and its gradient are split once more, by elements of dim 0, over the ranks that share a copy. */
+static tn_layout at_rest(const tn_layout *l)
+{
+    tn_layout rest = *l;
+    if (rest.type[TN_AXIS_DP_SHARD] == TN_TYPE_R) tn_layout_shard(&rest, TN_AXIS_DP_SHARD, 0);
+    if (rest.type[TN_AXIS_CP] == TN_TYPE_R) tn_layout_shard(&rest, TN_AXIS_CP, 0);
+    return rest;
+}
+
 /* HEAD part: masters keep their place; their first map entry is the master itself. */
 static tn_status master(store *s, int64_t i)
 {
@@ -34,7 +43,9 @@ static tn_status master(store *s, int64_t i)
     tn_rewrite_describe(&s->r, i, in, attrs, &d);
     tn_value like = *d.like;
     like.dtype = TN_F32;
+    like.layout = at_rest(&like.layout);
     d.like = &like;
+    d.layout = &like.layout;
     return tn_rewrite_add(&s->r, i, &d);
 }
 
@@ -83,6 +94,8 @@ static tn_status compute_node(store *s, int64_t i)
     tn_rewrite_describe(&s->r, i, in, attrs, &d);
     for (int k = 0; k < n->n_in; k++)
         if (unsharded[k] >= 0) in[k] = unsharded[k];
+    tn_layout rest = at_rest(d.layout);
+    if (n->op == TN_OP_reduce) d.layout = &rest;
     return tn_rewrite_add(&s->r, i, &d);
 }
 
@@ -103,8 +116,9 @@ static tn_status moment(store *s, const tn_node *param, const tn_value *v, const
     tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}}, {"kind", {.kind = 's', .u.s = "moment"}}};
     tn_value like = *v;
     like.dtype = TN_F32;
+    like.layout = at_rest(&v->layout);
     tn_node_desc d = {.op = TN_OP_state, .n_attrs = 2, .attrs = attrs, .path = param->path, .scope = TN_SCOPE_HEAD,
-                      .stage = param->stage, .layout = &v->layout, .like = &like};
+                      .stage = param->stage, .layout = &like.layout, .like = &like};
     return tn_graph_add(s->r.g, &d, out);
 }
 

@@ -176,6 +176,7 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     int64_t begin = 0, count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
         int64_t size = mesh->size[axes[i]], r = at[axes[i]];
+        if (axes[i] != TN_AXIS_TP) in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
         int64_t lo = tn_order_cut(count, in_units, r, size);
         int64_t hi = tn_order_cut(count, in_units, r + 1, size);
         if (in_units) in_units = (r + 1) * in_units / size - r * in_units / size;
@@ -184,4 +185,45 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     }
     if (begin_out) *begin_out = begin;
     return count;
+}
+
+int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent, int64_t units)
+{
+    tn_axis axes[TN_N_AXES];
+    int n = tn_layout_axes(l, dim, axes);
+    int64_t count = extent, in_units = units;
+    for (int i = 0; i < n; i++) {
+        int64_t size = mesh->size[axes[i]];
+        if (axes[i] != TN_AXIS_TP) in_units = 0;
+        if (in_units) {
+            int64_t most = (in_units + size - 1) / size;
+            count = (most * count + in_units - 1) / in_units;
+            in_units = most;
+        } else {
+            count = (count + size - 1) / size;
+        }
+    }
+    return count;
+}
+
+int tn_mesh_ranks(const tn_mesh *mesh)
+{
+    int n = 1;
+    for (int a = 0; a < TN_N_AXES; a++) n *= mesh->size[a];
+    return n;
+}
+
+void tn_mesh_coordinates(const tn_mesh *mesh, int rank, int at[TN_N_AXES])
+{
+    for (int a = TN_N_AXES - 1; a >= 0; a--) {
+        at[a] = rank % mesh->size[a];
+        rank /= mesh->size[a];
+    }
+}
+
+int tn_mesh_rank(const tn_mesh *mesh, const int at[TN_N_AXES])
+{
+    int rank = 0;
+    for (int a = 0; a < TN_N_AXES; a++) rank = rank * mesh->size[a] + at[a];
+    return rank;
 }

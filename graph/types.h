@@ -57,5 +57,13 @@ bool tn_layout_parse(const char *text, tn_layout *out);
 int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN_N_AXES], int dim, int64_t extent,
                         int64_t units, int64_t *begin_out);
 
+/* The largest local extent of any rank: what memory is planned for. */
+int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent, int64_t units);
+
+/* Ranks of one pipeline stage, and the coordinates of rank r: dp_replicate outermost, tp innermost. */
+int tn_mesh_ranks(const tn_mesh *mesh);
+void tn_mesh_coordinates(const tn_mesh *mesh, int rank, int at[TN_N_AXES]);
+int tn_mesh_rank(const tn_mesh *mesh, const int at[TN_N_AXES]);
+
 TN_C_END
 #endif

@@ -5,7 +5,7 @@
  */
 #ifndef TN_KERNELS_KERNEL_H
 #define TN_KERNELS_KERNEL_H
-#include "graph/graph.h"
+#include "graph/program.h"
 #include "kernels/cpu/isa.h"
 
 TN_C_BEGIN
@@ -20,7 +20,8 @@ typedef struct tn_step {
 
 typedef struct tn_call {
     const tn_cpu *cpu;
-    const tn_graph *g;
+    const tn_program *p;
+    const tn_graph *g; /* of p: global extents */
     const tn_node *n;
     void *in[TN_CALL_MAX_IN];
     void *out[TN_CALL_MAX_OUT];
@@ -39,14 +40,25 @@ typedef struct tn_kernel {
     void (*run)(const tn_call *c); /* NULL: never runs (leaves, views) */
 } tn_kernel;
 
+/* Operands and outputs with this rank's extents; where their shards begin. */
 static inline const tn_value *tn_call_in(const tn_call *c, int i)
 {
-    return &c->g->values[tn_node_in(c->g, c->n, i)];
+    return &c->p->local[tn_node_in(c->g, c->n, i)];
 }
 
 static inline const tn_value *tn_call_out(const tn_call *c, int i)
 {
-    return &c->g->values[c->n->out0 + i];
+    return &c->p->local[c->n->out0 + i];
+}
+
+static inline const int64_t *tn_call_in_begin(const tn_call *c, int i)
+{
+    return c->p->begin[tn_node_in(c->g, c->n, i)];
+}
+
+static inline const int64_t *tn_call_out_begin(const tn_call *c, int i)
+{
+    return c->p->begin[c->n->out0 + i];
 }
 
 /* Product of all extents but the last `keep` ones. */

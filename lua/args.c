@@ -25,7 +25,7 @@ const tn_command tn_commands[] = {
      1, true, " --world --json --print-config" LUA_OPTIONS, tn_command_plan},
     {"graph", "titan graph RECIPE|FILE.graph [section.key=value ...]",
      "print the graph behind any pass, or check a graph that was printed", 1, 1, true,
-     " --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS,
+     " --world --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS,
      tn_command_graph},
     {"parity", "titan parity DIR [section.key=value ...]",
      "compute a Hugging Face folder's golden values and compare", 1, 1, true,
@@ -57,7 +57,7 @@ const tn_command tn_commands[] = {
 const int tn_n_commands = TN_COUNT(tn_commands);
 
 const tn_option tn_options[] = {
-    {"-n", "RANKS", "local processes to start; this build runs 1"},
+    {"-n", "RANKS", "local processes to start"},
     {"--world", "N", "ranks to plan for"},
     {"--json", NULL, "the answer for programs"},
     {"--print-config", NULL,
@@ -105,9 +105,6 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
     *done = true;
     if (strcmp(name, "-n") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &v));
-        if (v > 1)
-            TN_FAIL(TN_BAD_INPUT, "command line: -n %s: this build runs one rank; leave -n out",
-                    value);
         a->ranks = (int)v;
     } else if (strcmp(name, "--world") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &a->world));

@@ -15,17 +15,17 @@ static tn_recompute recompute_of(const tn_recipe *r)
     return strcmp(tn_recipe_text(r, "activation_checkpoint.mode"), "full") ? TN_RECOMPUTE_NONE : TN_RECOMPUTE_FULL;
 }
 
-tn_status tn_build_shape(const tn_recipe *r, tn_shape *out)
+tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
 {
+    int64_t dp = (int64_t)mesh->size[TN_AXIS_DP_REPLICATE] * mesh->size[TN_AXIS_DP_SHARD];
     int64_t local = tn_recipe_int(r, "training.local_batch_size"), global = tn_recipe_int(r, "training.global_batch_size");
-    if (global < 0) global = local;
-    if (global % local) {
-        int64_t below = global / local * local;
-        TN_FAIL(TN_BAD_INPUT, "%s: training.global_batch_size: %lld is not a multiple of training.local_batch_size %lld; %lld%s%lld",
-                tn_recipe_where(r, "training.global_batch_size"), (long long)global, (long long)local,
-                (long long)(below ? below : local), below ? " or " : "; or local_batch_size ", (long long)(below ? below + local : global));
-    }
-    *out = (tn_shape){.rows = local, .seq = tn_recipe_int(r, "training.seq_len"), .n_microbatches = global / local,
+    int64_t unit = local * dp, below = global / unit * unit;
+    if (global < 0) global = unit;
+    if (global % unit)
+        TN_FAIL(TN_BAD_INPUT, "%s: training.global_batch_size: %lld is not a multiple of training.local_batch_size %lld x data-parallel ranks %lld; the nearest is %lld",
+                tn_recipe_where(r, "training.global_batch_size"), (long long)global, (long long)local, (long long)dp,
+                (long long)(!below || global - below > unit / 2 ? below + unit : below));
+    *out = (tn_shape){.mesh = *mesh, .dp = dp, .rows = local, .seq = tn_recipe_int(r, "training.seq_len"), .n_microbatches = global / unit,
                       .chunks = tn_recipe_int(r, "loss.chunks"), .recompute = recompute_of(r)};
     return TN_OK;
 }
@@ -93,15 +93,16 @@ static tn_status trace(build *b, tn_graph **out, int32_t *loss)
     const tn_shape *s = &b->o->shape;
     tn_order_grid grid = {(int)tn_recipe_int_at(b->r, "debug.reduce_grid", 0), (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 1),
                           (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 2)};
-    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN, .mesh = {1, {1, 1, 1, 1}}, .grid = grid,
+    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN, .mesh = s->mesh, .grid = grid,
                           .canonical = !strcmp(tn_recipe_text(b->r, "debug.reduce"), "canonical"),
                           .sp = tn_recipe_bool(b->r, "parallelism.enable_sequence_parallel"), .compute = b->pass.compute,
-                          .rows = s->rows, .seq = s->seq, .n_microbatches = s->n_microbatches, .chunk_rows = s->rows, .chunk_seq = s->seq};
+                          .rows = s->rows * s->dp, .seq = s->seq, .n_microbatches = s->n_microbatches, .chunk_rows = s->rows, .chunk_seq = s->seq};
     tn_trace traced;
     int64_t chunks = 1, vocab = 0;
     bool loss_follows = b->o->kind != TN_BUILD_LOGITS;
     if (loss_follows) TN_TRY(tn_model_int(b->r, "vocab_size", &vocab));
     if (vocab) TN_TRY(choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq));
+    t.chunk_rows *= s->dp;
     TN_TRY(tn_trace_model(b->r, &t, &traced));
     *out = traced.g;
     *loss = traced.loss;
@@ -114,6 +115,7 @@ static tn_status trace(build *b, tn_graph **out, int32_t *loss)
     if (!st && chunks > 1) {
         tn_graph_destroy(traced.g);
         *out = NULL;
+        t.chunk_rows *= s->dp;
         TN_TRY(tn_trace_model(b->r, &t, &traced));
         *out = traced.g;
         *loss = traced.loss;
@@ -201,7 +203,7 @@ tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program *
     TN_TRY(tn_build_graph(r, o, &g));
     int32_t keep = -1;
     if (o->kind == TN_BUILD_LOGITS) keep = g->nodes[g->n_nodes - 1].out0;
-    return tn_program_build(g, keep >= 0, &keep, out);
+    return tn_program_build(g, o->rank, keep >= 0, &keep, out);
 }
 
 int32_t tn_build_find(const tn_graph *g, tn_op_id op, int out)

@@ -11,11 +11,17 @@
 TN_C_BEGIN
 
 typedef struct tn_shape {
-    int64_t rows, seq;        /* of one microbatch */
+    tn_mesh mesh;
+    int64_t dp;               /* ranks that have rows of their own */
+    int64_t rows, seq;        /* of one microbatch of one of them */
     int64_t n_microbatches;   /* per step */
     int64_t chunks;           /* loss chunks per microbatch; 0: chosen */
     tn_recompute recompute;
 } tn_shape;
+
+/* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the smallest). Every rule that is broken
+ * is reported, with the nearest legal values. */
+tn_status tn_build_mesh(const tn_recipe *r, int64_t world, tn_mesh *out) TN_MUST_USE;
 
 typedef enum tn_build_kind { TN_BUILD_TRAIN, TN_BUILD_EVAL, TN_BUILD_LOGITS } tn_build_kind;
 
@@ -25,13 +31,14 @@ typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph
 typedef struct tn_build_options {
     tn_build_kind kind;
     tn_shape shape;
+    int rank;
     const char *until;    /* stop behind this pass (NULL: all) */
     tn_build_watch watch; /* NULL: none */
     void *user;
 } tn_build_options;
 
 /* training.* and activation_checkpoint.* as numbers; checks their arithmetic. */
-tn_status tn_build_shape(const tn_recipe *r, tn_shape *out) TN_MUST_USE;
+tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out) TN_MUST_USE;
 
 /* The graph behind the last pass (the caller's), and the program made of it. */
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out) TN_MUST_USE;

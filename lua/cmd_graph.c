@@ -70,7 +70,9 @@ static tn_status build(const tn_args *a, tn_recipe *r, dump *d)
     tn_graph *g;
     if (a->pass) TN_TRY(check_pass(a->pass));
     if (a->rank > 0) TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: this build plans one rank; leave it out or say 0", a->rank);
-    TN_TRY(tn_build_shape(r, &o.shape));
+    tn_mesh mesh;
+    TN_TRY(tn_build_mesh(r, a->world, &mesh));
+    TN_TRY(tn_build_shape(r, &mesh, &o.shape));
     if (a->dump_to) {
         TN_TRY(tn_file_mkdirs(a->dump_to));
         o.watch = dump_pass;

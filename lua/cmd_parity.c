@@ -170,7 +170,7 @@ static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e, c
     float *all = mem;
     for (int64_t r = 0; r + rows <= total; r += rows) {
         TN_TRY(fill_io(p, e, r, rows));
-        tn_exec_run(e, TN_EXEC_ALL, NULL);
+        TN_TRY(tn_exec_run(e, TN_EXEC_ALL, NULL));
         memcpy(all + n / rows * r, tn_exec_value(e, id), (size_t)n * sizeof(float));
     }
     TN_TRY(tn_diff_measure(all, truth, &err));
@@ -191,7 +191,7 @@ static tn_status logits(parity *p)
     TN_TRY(tn_safetensors_require(p->io, "logits", 3, any, &truth));
     TN_TRY(tn_build_program(p->s.recipe, &o, &program));
     const tn_program *programs[1] = {program};
-    tn_status st = tn_memory_create(p->s.device, programs, 1, &memory);
+    tn_status st = tn_memory_create(p->s.device, NULL, programs, 1, &memory);
     if (!st) st = tn_exec_create(memory, program, &e);
     if (!st) st = tn_init_states(e, 0, true);
     if (!st) st = tn_weights_load(p->s.recipe, e, p->dir);
@@ -246,7 +246,7 @@ static tn_status loss_and_gradients(parity *p)
     TN_TRY(tn_safetensors_require(p->io, "loss", 1, one, &t));
     TN_TRY(tn_safetensors_to_f64(t, 0, 1, &truth));
     TN_TRY(fill_io(p, p->s.train_exec, 0, p->s.global_batch));
-    tn_exec_run(p->s.train_exec, TN_EXEC_BEFORE_UPDATE, &step);
+    TN_TRY(tn_exec_run(p->s.train_exec, TN_EXEC_BEFORE_UPDATE, &step));
     double loss = tn_train_loss(p->s.train_exec);
     char detail[64];
     snprintf(detail, sizeof detail, "%.9g", loss);
@@ -348,7 +348,7 @@ static tn_status run(parity *p)
 {
     tn_recipe *recipe;
     TN_TRY(open_recipe(p, &recipe));
-    TN_TRY(tn_session_plan(recipe, false, &p->s));
+    TN_TRY(tn_session_plan(recipe, false, 0, &p->s));
     TN_TRY(tn_session_ready(&p->s));
     TN_TRY(tn_weights_list(recipe, p->s.train->g, &p->arena, &p->w, &p->n_w));
     printf("parity %s: %s kernels, %d thread%s, microbatch %lld of %lld rows, recompute %s\n", p->dir, tn_isa_name(p->s.device->cpu.isa),

@@ -10,9 +10,7 @@ static tn_status plan(const tn_args *a, tn_session *s)
     tn_recipe *recipe;
     tn_text text = {0};
     TN_TRY(tn_args_recipe(a, &recipe));
-    TN_TRY(tn_session_plan(recipe, true, s));
-    if (a->world > 1)
-        TN_FAIL(TN_BAD_INPUT, "command line: --world %lld: this build plans one rank; leave it out or say 1", (long long)a->world);
+    TN_TRY(tn_session_plan(recipe, true, a->world, s));
     tn_status st = a->json ? tn_report_plan_json(s, &text) : tn_report_plan(s, &text);
     if (!st) fputs(tn_text_str(&text), stdout);
     tn_text_fini(&text);

@@ -127,7 +127,6 @@ static tn_status prepare_folder(run *q)
 {
     char path[4096];
     tn_text plan = {0};
-    q->folder = tn_recipe_text(q->s.recipe, "job.dump_folder");
     TN_TRY(tn_file_mkdirs(q->folder));
     if (tn_recipe_bool(q->s.recipe, "job.save_config")) TN_TRY(write_text(q->folder, "config.lua", tn_recipe_config(q->s.recipe)));
     tn_status st = tn_report_plan(&q->s, &plan);
@@ -155,8 +154,8 @@ static void banner(const run *q)
     printf("titan %s: %s parameters, %s on %d thread%s (%s kernels)\n", TN_VERSION, tn_text_count((double)q->cost.parameters).s,
            s->device->ops->name, tn_pool_threads(s->device->cpu.pool), tn_pool_threads(s->device->cpu.pool) == 1 ? "" : "s",
            tn_isa_name(s->device->cpu.isa));
-    printf("batch: microbatch %lld x accumulation %lld x dp 1 = global %lld rows, %lld tokens per step\n", (long long)s->shape.rows,
-           (long long)s->shape.n_microbatches, (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
+    printf("batch: microbatch %lld x accumulation %lld x dp %lld = global %lld rows, %lld tokens per step\n", (long long)s->shape.rows,
+           (long long)s->shape.n_microbatches, (long long)s->shape.dp, (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
     tn_report_groups(s, stdout);
     printf("memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n", tn_text_bytes(b.total).s,
            tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s, tn_text_bytes(b.step).s, tn_text_bytes(b.scratch).s);
@@ -168,7 +167,7 @@ static tn_status finish(run *q, tn_status st)
     char path[4096];
     tn_session_bytes b = tn_session_memory(&q->s);
     snprintf(path, sizeof path, "%s/final", q->folder);
-    TN_TRY(tn_weights_export(q->s.recipe, q->s.train_exec, path));
+    TN_TRY(tn_weights_export(q->s.recipe, q->s.train_exec, q->s.comm, path));
     printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s, tn_text_bytes(peak_rss()).s);
     printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",
            tn_text_seconds(q->s.first_kernel_s - q->exec_s).s, tn_text_seconds(q->begun_s - q->exec_s).s,
@@ -185,13 +184,14 @@ static tn_status finish(run *q, tn_status st)
 static tn_status train(run *q)
 {
     const tn_recipe *r = q->s.recipe;
-    tn_train_options o = {.train = q->s.train_exec, .eval = q->s.eval_exec, .data = q->s.data,
+    tn_train_options o = {.train = q->s.train_exec, .comm = q->s.comm, .eval = q->s.eval_exec, .data = q->s.data,
                           .validation = q->s.validation ? q->s.validation : q->s.data, .steps = tn_recipe_int(r, "training.steps"),
                           .global_batch = q->s.global_batch, .seq = q->s.shape.seq, .stop = &stop, .user = q,
                           .validate_every = tn_recipe_int(r, "validation.freq"), .validate_steps = tn_recipe_int(r, "validation.steps"),
                           .on_step = on_step, .on_validation = on_validation};
     TN_TRY(lr_schedule(r, &o.lr));
-    TN_TRY(prepare_folder(q));
+    q->folder = tn_recipe_text(r, "job.dump_folder");
+    if (q->s.world.rank == 0) TN_TRY(prepare_folder(q));
     banner(q);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
@@ -208,7 +208,7 @@ tn_status tn_command_train(const tn_args *a)
              .bar = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
     tn_recipe *recipe;
     TN_TRY(tn_args_recipe(a, &recipe));
-    tn_status st = tn_session_plan(recipe, false, &q.s);
+    tn_status st = tn_session_plan(recipe, false, 0, &q.s);
     if (!st && tn_recipe_bool(recipe, "job.print_config")) fputs(tn_recipe_config(recipe), stdout);
     if (!st) st = tn_session_ready(&q.s);
     if (!st) {
@@ -216,6 +216,7 @@ tn_status tn_command_train(const tn_args *a)
         q.log_freq = tn_recipe_int(recipe, "metrics.log_freq");
         st = train(&q);
     }
+    if (st && st != TN_STOPPED && q.s.comm) tn_comm_abort(q.s.comm, tn_error_text());
     tn_file_discard(q.metrics);
     tn_text_fini(&q.line);
     tn_session_close(&q.s);

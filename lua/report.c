@@ -74,15 +74,42 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
 
 /* ---------------------------------------------------------------------------------------------- text */
 
+/* Bytes that exchanges bring to one rank in a step: by op and axis. */
+static void print_layout(const tn_graph *g, tn_text *out)
+{
+    const int *n = g->mesh.size;
+    int ranks = tn_mesh_ranks(&g->mesh) * g->mesh.pp;
+    tn_text_add(out, "layout      %d rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n", ranks, ranks == 1 ? "" : "s", g->mesh.pp,
+                n[TN_AXIS_DP_REPLICATE], n[TN_AXIS_DP_SHARD], n[TN_AXIS_CP], n[TN_AXIS_TP], ranks == 1 ? "; no collectives, bubble 0 %" : "; bubble 0 %");
+    for (int a = 0; a < TN_N_AXES; a++) {
+        double gathered = 0, reduced = 0;
+        int64_t count = 0;
+        for (int64_t i = 0; i < g->n_nodes && n[a] > 1; i++) {
+            const tn_node *q = &g->nodes[i];
+            if (!tn_node_is_exchange(g, q)) continue;
+            const tn_value *x = &g->values[tn_node_in(g, q, 0)], *y = &g->values[q->out0];
+            if (x->layout.type[a] == y->layout.type[a]) continue;
+            double bytes = (double)tn_dtype_bytes((tn_dtype)x->dtype) * (double)tn_cost_runs(g, q) * (n[a] - 1) / n[a];
+            for (int d = 0; d < y->rank; d++) bytes *= (double)tn_layout_largest(&y->layout, &g->mesh, d, y->dim[d].extent, y->dim[d].units);
+            count += tn_cost_runs(g, q);
+            if (x->layout.type[a] == TN_TYPE_P) reduced += bytes * n[a];
+            else gathered += bytes;
+        }
+        if (count)
+            tn_text_add(out, "  %-12s %6lld exchanges a step, gathered %s, reduced %s\n", tn_axis_name((tn_axis)a), (long long)count,
+                        tn_text_bytes((int64_t)gathered).s, tn_text_bytes((int64_t)reduced).s);
+    }
+}
+
 static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
 {
     const tn_graph *g = s->train->g;
     tn_text_add(out, "model       %s parameters (%lld), %s FLOPs per token\n", tn_text_count((double)c->parameters).s, (long long)c->parameters,
                 tn_text_count(c->flops_per_token).s);
-    tn_text_add(out, "batch       microbatch %lld x accumulation %lld x dp 1 = global %lld rows of %lld: %lld tokens per step, %lld loss chunks\n",
-                (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->global_batch, (long long)s->shape.seq,
-                (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
-    tn_text_add(out, "layout      1 rank: pp 1, dp_replicate 1, dp_shard 1, cp 1, tp 1; no collectives, bubble 0 %%\n");
+    tn_text_add(out, "batch       microbatch %lld x accumulation %lld x dp %lld = global %lld rows of %lld: %lld tokens per step, %lld loss chunks\n",
+                (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp, (long long)s->global_batch,
+                (long long)s->shape.seq, (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
+    print_layout(g, out);
     tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n", g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
                 g->grid.seq, g->grid.rows);
     tn_text_add(out, "program     %lld entries, %lld buffers\n", (long long)s->train->n_entries, (long long)s->train->n_buffers);
@@ -153,8 +180,8 @@ tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
     const tn_graph *g = s->train->g;
     tn_text_add(out, "{\"parameters\": %lld, \"flops_per_token\": %s, \"step_flops\": %s, ", (long long)c.parameters,
                 tn_text_double(c.flops_per_token).s, tn_text_double(c.step_flops).s);
-    tn_text_add(out, "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, \"ranks\": 1, \"bubble\": 0, \"collective_bytes\": {}, ",
-                (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches, (long long)g->n_chunks);
+    tn_text_add(out, "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, \"ranks\": %d, \"bubble\": 0, \"collective_bytes\": {}, ",
+                (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches, (long long)g->n_chunks, tn_mesh_ranks(&g->mesh) * g->mesh.pp);
     tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ", (long long)s->train->n_entries, (long long)s->train->n_buffers,
                 tn_text_double(step_seconds(s, c.step_flops)).s);
     tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ", tn_text_double(tn_report_saved_bytes(s->train, NULL)).s);

@@ -15,7 +15,7 @@ static const int64_t PROCESS_BYTES = (int64_t)12 << 20;
 
 /* ---------------------------------------------------------------------------------------------- device */
 
-tn_status tn_session_device(const tn_recipe *r, tn_device **out)
+tn_status tn_session_device(const tn_recipe *r, const tn_world *w, tn_device **out)
 {
     tn_device_options o = {.threads = (int)tn_recipe_int(r, "device.threads"), .isa = tn_isa_best()};
     const char *isa = tn_recipe_text(r, "device.isa");
@@ -25,15 +25,16 @@ tn_status tn_session_device(const tn_recipe *r, tn_device **out)
     if (strcmp(isa, "auto") && (!tn_isa_parse(isa, &o.isa) || !tn_isa_usable(o.isa)))
         TN_FAIL(TN_BAD_INPUT, "%s: device.isa: this machine does not run %s kernels; %s", tn_recipe_where(r, "device.isa"), isa,
                 tn_isa_name(tn_isa_best()));
+    if (!o.threads) o.threads = tn_world_threads(w);
     return tn_device_cpu_create(&o, out);
 }
 
 /* ---------------------------------------------------------------------------------------------- plan */
 
-static tn_status build(tn_recipe *r, tn_build_kind kind, const tn_shape *shape, tn_program **out)
+static tn_status build(const tn_session *s, tn_build_kind kind, const tn_shape *shape, tn_program **out)
 {
-    tn_build_options o = {.kind = kind, .shape = *shape};
-    return tn_build_program(r, &o, out);
+    tn_build_options o = {.kind = kind, .shape = *shape, .rank = s->world.rank};
+    return tn_build_program(s->recipe, &o, out);
 }
 
 static int64_t vocabulary(const tn_program *p)
@@ -42,19 +43,22 @@ static int64_t vocabulary(const tn_program *p)
     return v < 0 ? 0 : p->g->values[v].dim[p->g->values[v].rank - 1].extent;
 }
 
-tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, tn_session *s)
+tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_session *s)
 {
     *s = (tn_session){.recipe = recipe};
-    TN_TRY(tn_build_shape(recipe, &s->shape));
+    tn_mesh mesh;
+    TN_TRY(tn_world_find(&s->world));
+    TN_TRY(tn_build_mesh(recipe, only_plan ? world : s->world.size, &mesh));
+    TN_TRY(tn_build_shape(recipe, &mesh, &s->shape));
     if (!strcmp(tn_recipe_device(recipe), "cpu") && strcmp(tn_recipe_text(recipe, "training.mixed_precision_param"), "float32"))
         TN_FAIL(TN_BAD_INPUT, "%s: training.mixed_precision_param: the CPU kernels of this build compute in float32; set float32",
                 tn_recipe_where(recipe, "training.mixed_precision_param"));
-    if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu")) TN_TRY(tn_session_device(recipe, &s->device));
-    TN_TRY(build(recipe, TN_BUILD_TRAIN, &s->shape, &s->train));
-    s->global_batch = s->shape.rows * s->shape.n_microbatches;
+    if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu")) TN_TRY(tn_session_device(recipe, &s->world, &s->device));
+    TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->train));
+    s->global_batch = s->shape.rows * s->shape.n_microbatches * s->shape.dp;
     s->vocab = vocabulary(s->train);
     s->validates = tn_recipe_bool(recipe, "validation.enable");
-    if (s->validates) TN_TRY(build(recipe, TN_BUILD_EVAL, &s->shape, &s->eval));
+    if (s->validates) TN_TRY(build(s, TN_BUILD_EVAL, &s->shape, &s->eval));
     if (s->device) TN_TRY(tn_exec_scratch_bytes(s->train, s->device, &s->scratch_bytes));
     if (s->device && s->eval) {
         int64_t more;
@@ -104,7 +108,7 @@ tn_session_bytes tn_session_memory(const tn_session *s)
 static int64_t need_with(tn_session *s, const tn_shape *shape)
 {
     tn_program *p;
-    if (build(s->recipe, TN_BUILD_TRAIN, shape, &p)) {
+    if (build(s, TN_BUILD_TRAIN, shape, &p)) {
         tn_error_clear();
         return INT64_MAX;
     }
@@ -121,11 +125,11 @@ static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
             for (int64_t rows = s->shape.rows;; rows /= 2) {
                 tn_shape t = s->shape;
                 char more[96] = "";
-                if (s->global_batch % rows == 0) {
+                if (s->global_batch % (rows * s->shape.dp) == 0) {
                     t.recompute = full ? TN_RECOMPUTE_FULL : t.recompute;
                     t.rows = rows;
                     t.seq = seq;
-                    t.n_microbatches = s->global_batch / rows;
+                    t.n_microbatches = s->global_batch / (rows * s->shape.dp);
                     int64_t need = need_with(s, &t);
                     if (rows != s->shape.rows)
                         snprintf(more, sizeof more, " training.local_batch_size=%lld training.global_batch_size=%lld", (long long)rows, (long long)s->global_batch);
@@ -224,7 +228,8 @@ tn_status tn_session_ready(tn_session *s)
     TN_TRY(check_memory(s)); /* a plan that does not fit is the first thing to know */
     TN_TRY(open_data(s));
     const tn_program *programs[2] = {s->train, s->eval};
-    TN_TRY(tn_memory_create(s->device, programs, s->eval ? 2 : 1, &s->memory));
+    if (s->world.size > 1) TN_TRY(tn_comm_open(&s->world, tn_recipe_num(s->recipe, "comm.init_timeout_s"), &s->comm));
+    TN_TRY(tn_memory_create(s->device, s->comm, programs, s->eval ? 2 : 1, &s->memory));
     TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));
     if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
     tn_status st = tn_model_hf_dir(s->recipe, &arena, &hf);
@@ -240,6 +245,7 @@ void tn_session_close(tn_session *s)
     tn_exec_destroy(s->train_exec);
     tn_exec_destroy(s->eval_exec);
     tn_memory_destroy(s->memory);
+    tn_comm_close(s->comm);
     tn_program_destroy(s->train);
     tn_program_destroy(s->eval);
     tn_device_destroy(s->device);

@@ -13,6 +13,8 @@ TN_C_BEGIN
 
 typedef struct tn_session {
     tn_recipe *recipe;
+    tn_world world;
+    tn_comm *comm; /* NULL: one rank */
     tn_device *device;
     tn_shape shape;
     tn_program *train, *eval; /* eval: NULL without validation */
@@ -25,8 +27,8 @@ typedef struct tn_session {
 } tn_session;
 
 /* Recipe, shape, programs and, to run, the device; no memory of the model's size. The recipe becomes the session's, also when
- * this fails. only_plan: the device need not be here (then kernels' scratch is not counted). */
-tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, tn_session *s) TN_MUST_USE;
+ * this fails. only_plan: the device need not be here (then kernels' scratch is not counted), and `world` says how many ranks there would be. */
+tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_session *s) TN_MUST_USE;
 
 /* Refuses with the memory table when the plan does not fit this machine; then data, memory, executors, first states. */
 tn_status tn_session_ready(tn_session *s) TN_MUST_USE;
@@ -40,7 +42,7 @@ typedef struct tn_session_bytes {
 tn_session_bytes tn_session_memory(const tn_session *s);
 
 /* A device of the kind that the recipe asks for. TN_BAD_INPUT: it is not here; what to run instead. */
-tn_status tn_session_device(const tn_recipe *r, tn_device **out) TN_MUST_USE;
+tn_status tn_session_device(const tn_recipe *r, const tn_world *w, tn_device **out) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -1,5 +1,6 @@
 /* titan.c - the program: take the command line apart, run one command, print its error once, say by
  * the exit status how it went (commands.h). */
+#include "engine/world.h"
 #include "lua/commands.h"
 
 #include <errno.h>
@@ -61,7 +62,10 @@ static tn_status run(int argc, char **argv)
     TN_TRY(tn_args_parse(argc, argv, &a));
     a.host.print = print_line;
     a.host.overrun = give_up;
-    tn_status st = a.print_config ? print_config(&a) : a.command->run(&a);
+    tn_world world = {.size = 1};
+    tn_status st = tn_world_find(&world);
+    if (!st && a.ranks > 1 && world.control_fd < 0 && !a.print_config) st = tn_world_launch(a.ranks, argv);
+    else if (!st) st = a.print_config ? print_config(&a) : a.command->run(&a);
     tn_args_fini(&a);
     return st;
 }

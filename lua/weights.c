@@ -54,7 +54,9 @@ static tn_status load(tn_recipe *r, tn_exec *e, const tn_hf *hf, tn_arena *arena
     TN_TRY(match(g, w, n, hf, arena));
     for (int64_t i = 0; i < n; i++) {
         const tn_safetensors_tensor *t = tn_hf_find(hf, w[i].hf_name);
-        TN_TRY(tn_safetensors_to_f32(t, 0, t->n, tn_exec_value(e, w[i].value)));
+        tn_runs runs = tn_program_runs(tn_exec_program(e), w[i].value);
+        float *to = tn_exec_value(e, w[i].value);
+        for (int64_t k = 0; k < runs.n && runs.run; k++) TN_TRY(tn_safetensors_to_f32(t, runs.first + k * runs.stride, runs.run, to + k * runs.run));
     }
     return TN_OK;
 }
@@ -70,19 +72,53 @@ tn_status tn_weights_load(tn_recipe *r, tn_exec *e, const char *dir)
     return st;
 }
 
+/* Where element `index` of the whole lies, and how many follow it there. */
+static const float *find_element(tn_exec *e, tn_comm *comm, int32_t value, int64_t index, int64_t *n)
+{
+    const tn_program *p = tn_exec_program(e);
+    const tn_value *v = &p->g->values[value];
+    int64_t columns = v->rank > 1 ? v->dim[1].extent : 1, row = index / columns, column = index % columns;
+    for (int r = 0; r < tn_mesh_ranks(&p->g->mesh); r++) {
+        int at[TN_N_AXES];
+        int64_t r0, c0 = 0;
+        tn_mesh_coordinates(&p->g->mesh, r, at);
+        int64_t rows = tn_layout_local(&v->layout, &p->g->mesh, at, 0, v->dim[0].extent, v->dim[0].units, &r0);
+        int64_t width = v->rank > 1 ? tn_layout_local(&v->layout, &p->g->mesh, at, 1, columns, v->dim[1].units, &c0) : 1;
+        if (row < r0 || row >= r0 + rows || column < c0 || column >= c0 + width) continue;
+        const char *base = comm ? tn_comm_peer(comm, r, p->places[value].region) : NULL;
+        const float *data = comm ? (const float *)(base + p->places[value].offset) : tn_exec_value(e, value);
+        *n = width == columns ? (r0 + rows - row) * columns - column : c0 + width - column;
+        return data + (row - r0) * width + (column - c0);
+    }
+    return NULL;
+}
+
+tn_status tn_weights_read(tn_exec *e, tn_comm *comm, int32_t value, int64_t begin, int64_t count, float *out)
+{
+    for (int64_t done = 0; done < count;) {
+        int64_t n = 0;
+        const float *from = find_element(e, comm, value, begin + done, &n);
+        if (!from) TN_FAIL(TN_FAILED, "weights: no rank holds element %lld of value %d", (long long)(begin + done), value);
+        if (n > count - done) n = count - done;
+        memcpy(out + done, from, (size_t)n * sizeof(float));
+        done += n;
+    }
+    return TN_OK;
+}
+
 typedef struct source {
     tn_exec *e;
+    tn_comm *comm;
     const tn_weight *w;
 } source;
 
 static tn_status copy_piece(void *arg, int64_t i, int64_t begin, int64_t count, void *out)
 {
     const source *s = arg;
-    memcpy(out, (const float *)tn_exec_value(s->e, s->w[i].value) + begin, (size_t)count * sizeof(float));
-    return TN_OK;
+    return tn_weights_read(s->e, s->comm, s->w[i].value, begin, count, out);
 }
 
-static tn_status export_all(tn_recipe *r, tn_exec *e, const char *dir, tn_arena *arena)
+static tn_status export_all(tn_recipe *r, tn_exec *e, tn_comm *comm, const char *dir, tn_arena *arena)
 {
     const tn_graph *g = tn_exec_program(e)->g;
     tn_weight *w;
@@ -100,14 +136,16 @@ static tn_status export_all(tn_recipe *r, tn_exec *e, const char *dir, tn_arena 
         for (int d = 0; d < v->rank; d++) shape[d] = v->dim[d].extent;
         specs[i] = (tn_safetensors_spec){.name = w[i].hf_name, .dtype = TN_SAFETENSORS_F32, .rank = v->rank, .shape = shape};
     }
-    source s = {e, w};
+    source s = {e, comm, w};
     return tn_hf_export(dir, config, specs, n, copy_piece, &s);
 }
 
-tn_status tn_weights_export(tn_recipe *r, tn_exec *e, const char *dir)
+tn_status tn_weights_export(tn_recipe *r, tn_exec *e, tn_comm *comm, const char *dir)
 {
     tn_arena arena = {0};
-    tn_status st = export_all(r, e, dir, &arena);
+    tn_status st = comm ? tn_comm_sync(comm, TN_COMM_WORLD, "export", 0) : TN_OK;
+    if (!st && (!comm || tn_comm_rank(comm) == 0)) st = export_all(r, e, comm, dir, &arena);
+    if (!st && comm) st = tn_comm_sync(comm, TN_COMM_WORLD, "export", 0);
     tn_arena_fini(&arena);
     return st ? tn_error_while(st, "writing the weights to '%s'", dir) : TN_OK;
 }

@@ -10,17 +10,13 @@ static tn_status dtype(tn_infer *t)
     return TN_OK;
 }
 
+/* Pending on every axis: ranks that hold the same gradient leave its sum to the first of them. */
 static tn_status layout(tn_infer *t)
 {
-    /* pending over every axis that splits the gradient, else as it is; the operand before must agree or be extended */
-    t->out[0].layout = t->in[0]->layout;
-    for (int a = 0; a < TN_N_AXES; a++) {
-        uint8_t *type = &t->out[0].layout.type[a];
-        bool before = t->n_in == 2 && t->in[1]->layout.type[a] == TN_TYPE_P;
-        if (*type == TN_TYPE_P) return tn_infer_bad(t, "axis %s: the gradient is still pending; reduce it first", tn_axis_name((tn_axis)a));
-        *type = *type == TN_TYPE_S || before ? TN_TYPE_P : TN_TYPE_R;
-        t->out[0].layout.dim[a] = t->out[0].layout.order[a] = 0;
-    }
+    for (int a = 0; a < TN_N_AXES; a++)
+        if (t->in[0]->layout.type[a] == TN_TYPE_P)
+            return tn_infer_bad(t, "axis %s: the gradient is still pending; reduce it first", tn_axis_name((tn_axis)a));
+    t->out[0].layout = tn_layout_all(TN_TYPE_P);
     return TN_OK;
 }
 

@@ -17,7 +17,7 @@ static void describe(const tn_call *c, int q, int at, tn_attention *a)
         .causal = tn_node_attr_int(c->n, "causal") != 0, .window = tn_node_attr_int(c->n, "window"),
         .scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)vq->dim[3].extent)),
         .seq_parts = c->g->canonical ? c->g->grid.seq : 1, .head_parts = c->g->canonical ? c->g->grid.tp : 1,
-        .units = vq->dim[2].extent};
+        .units = c->g->values[tn_node_in(c->g, c->n, q)].dim[2].extent, .first_head = tn_call_in_begin(c, q)[2]};
 }
 
 static void forward(const tn_call *c)

@@ -32,6 +32,44 @@ static void norm_bwd_w(const tn_call *c)
     tn_norm_gain(c->cpu, &a);
 }
 
+/* One leaf at a time: row b, position part j of the grid that lies in this rank's positions. */
+static void norm_leaves(const tn_call *c)
+{
+    const tn_value *x = tn_call_in(c, 1), *out = tn_call_out(c, 0);
+    int64_t seq = c->g->values[tn_node_in(c->g, c->n, 1)].dim[1].extent, s0 = tn_call_in_begin(c, 1)[1], j0 = tn_call_out_begin(c, 0)[1];
+    int64_t s = x->dim[1].extent, d = x->dim[2].extent, parts = out->dim[1].extent, grid = c->g->grid.seq;
+    for (int64_t b = 0; b < x->dim[0].extent; b++)
+        for (int64_t j = 0; j < parts; j++) {
+            tn_order_ins leaf = {.op = TN_ORDER_LEAF, .k0 = tn_order_cut(seq, 0, j0 + j, grid) - s0, .k1 = tn_order_cut(seq, 0, j0 + j + 1, grid) - s0};
+            tn_norm_gain_args a = {.d = d, .dy = (const float *)c->in[0] + b * s * d, .x = (const float *)c->in[1] + b * s * d,
+                                   .r = (const float *)c->in[2] + b * s, .run = {&leaf, 1, 0, 1}};
+            a.stack[0] = (float *)c->out[0] + (b * parts + j) * d;
+            tn_norm_gain(c->cpu, &a);
+        }
+}
+
+/* The run of the token order with each LEAF read instead of summed. */
+static void fold_leaves(const tn_call *c)
+{
+    const tn_value *leaves = tn_call_in(c, 0);
+    int64_t d = leaves->dim[2].extent, parts = leaves->dim[1].extent, seq = c->g->seq;
+    int depth = c->order->depth_in;
+    for (int64_t i = 0; i < c->order->n; i++) {
+        const tn_order_ins *s = &c->order->ins[i];
+        float *top = (float *)((char *)c->out[0] + depth * c->level_bytes);
+        if (s->op == TN_ORDER_ADD) {
+            float *right = (float *)((char *)c->out[0] + (depth - 1) * c->level_bytes), *left = (float *)((char *)c->out[0] + (depth - 2) * c->level_bytes);
+            tn_pointwise_add(c->cpu, d, left, right, left);
+            depth--;
+            continue;
+        }
+        int64_t row = s->k0 / seq, j = 0;
+        while (j + 1 < parts && tn_order_cut(seq, 0, j + 1, parts) <= s->k0 % seq) j++;
+        memcpy(top, (const float *)c->in[0] + (row * parts + j) * d, (size_t)d * sizeof(float));
+        depth++;
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- pointwise */
 
 static tn_pointwise_op function(const char *f, bool backward)
@@ -140,6 +178,8 @@ static void pointwise(const tn_call *c)
 const tn_kernel tn_cpu_kernel_rmsnorm = {.run = norm};
 const tn_kernel tn_cpu_kernel_rmsnorm_bwd = {.run = norm_bwd};
 const tn_kernel tn_cpu_kernel_rmsnorm_bwd_w = {.run = norm_bwd_w};
+const tn_kernel tn_cpu_kernel_rmsnorm_leaves = {.run = norm_leaves};
+const tn_kernel tn_cpu_kernel_fold_leaves = {.run = fold_leaves};
 const tn_kernel tn_cpu_kernel_fused = {.run = pointwise, .prepare = prepare_fused};
 const tn_kernel tn_cpu_kernel_add = {.run = pointwise, .prepare = prepare_single};
 const tn_kernel tn_cpu_kernel_mul = {.run = pointwise, .prepare = prepare_single};

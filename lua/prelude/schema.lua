@@ -10,8 +10,8 @@
 --   alias      other names: in the same section, or "section.key"
 --   later      true, or { values }: what this build cannot do yet; any value but the default is answered so
 -- `elsewhere` at the end: names that other systems use.
-local function degree(name, alias, doc)
-  return { name, "integer", default = 1, min = 1, alias = { alias }, later = true, doc = doc }
+local function degree(name, alias, doc, later)
+  return { name, "integer", default = 1, min = 1, alias = { alias }, later = later, doc = doc }
 end
 
 local adam = {
@@ -100,12 +100,12 @@ local sections = {
   } },
   { "parallelism", doc = "how the work is split over ranks", keys = {
     degree("data_parallel_replicate_degree", "dp_replicate", "copies of the model"),
-    { "data_parallel_shard_degree", "integer", default = -1, min = 1, also = { -1 }, alias = { "dp_shard" }, allow = { 1 }, later = true,
+    { "data_parallel_shard_degree", "integer", default = -1, min = 1, also = { -1 }, alias = { "dp_shard" }, 
       doc = "ranks that share one copy (FSDP); -1: all that are left" },
-    degree("context_parallel_degree", "cp", "ranks that share a sequence"),
+    degree("context_parallel_degree", "cp", "ranks that share a sequence", true),
     degree("tensor_parallel_degree", "tp", "ranks that share a layer's matrices"),
-    degree("pipeline_parallel_degree", "pp", "pipeline stages"),
-    degree("expert_parallel_degree", "ep", "ranks that share a layer's experts"),
+    degree("pipeline_parallel_degree", "pp", "pipeline stages", true),
+    degree("expert_parallel_degree", "ep", "ranks that share a layer's experts", true),
     { "enable_sequence_parallel", "boolean", default = true,
       doc = "with tp > 1: norms and residuals split over the sequence" },
     { "context_parallel_method", "choice", default = "allgather", one_of = { "allgather", "ring", "ulysses" },

@@ -1,0 +1,248 @@
+#include "engine/exchange.h"
+
+#include "graph/op.h"
+#include "kernels/cpu/exact.h"
+
+#include <string.h>
+
+enum { MAX_MEMBERS = TN_COMM_MAX_RANKS, CHUNK = 4096 };
+
+/* One rectangle: where it lies in the destination, and in each member's source. All counts in elements. */
+typedef struct piece {
+    int n_src;                       /* 1, or the members of a pending sum in tree order */
+    int16_t rank[MAX_MEMBERS];
+    int64_t src_offset[MAX_MEMBERS]; /* of its first element */
+    int64_t src_stride[TN_MAX_RANK], dst_stride[TN_MAX_RANK], count[TN_MAX_RANK];
+    int64_t dst_offset, run, n_runs; /* contiguous elements, and how many such runs */
+    int outer;                       /* dims in front of the run */
+} piece;
+
+struct tn_exchange {
+    const tn_program *p;
+    const tn_node *n;
+    tn_comm *comm;
+    int group;
+    bool alone; /* only this rank's own data: no meeting */
+    tn_dtype dtype;
+    tn_place src, dst;
+    int64_t bytes, n_pieces;
+    piece *pieces;
+};
+
+typedef struct builder {
+    const tn_graph *g;
+    const tn_value *a, *b; /* global */
+    int at[TN_N_AXES];
+    bool moved[TN_N_AXES];   /* axes on which the layout changes and which are larger than 1 */
+    bool pending[TN_N_AXES]; /* of those, P in the source */
+    int64_t begin[TN_MAX_RANK], count[TN_MAX_RANK]; /* this rank's rectangle of the destination */
+} builder;
+
+static int64_t shard(const builder *q, const tn_value *v, const int *at, int d, int64_t *begin)
+{
+    return tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent, v->dim[d].units, begin);
+}
+
+/* The members of the pending sum around coordinates `at`, dp_replicate outermost: the order of the tree. */
+static int members(const builder *q, const int *at, int16_t *out)
+{
+    int n = 0, total = tn_mesh_ranks(&q->g->mesh);
+    for (int r = 0; r < total; r++) {
+        int other[TN_N_AXES];
+        bool in = true;
+        tn_mesh_coordinates(&q->g->mesh, r, other);
+        for (int x = 0; x < TN_N_AXES; x++) in &= q->pending[x] || other[x] == at[x];
+        if (in) out[n++] = (int16_t)r;
+    }
+    return n;
+}
+
+/* The part of this rank's rectangle that the ranks at `at` hold; false if there is none. */
+static bool intersect(const builder *q, const int *at, piece *p)
+{
+    int rank = q->b->rank;
+    int64_t src_begin[TN_MAX_RANK], src_count[TN_MAX_RANK], lo[TN_MAX_RANK];
+    for (int d = 0; d < rank; d++) {
+        src_count[d] = shard(q, q->a, at, d, &src_begin[d]);
+        int64_t hi = src_begin[d] + src_count[d], end = q->begin[d] + q->count[d];
+        lo[d] = src_begin[d] > q->begin[d] ? src_begin[d] : q->begin[d];
+        if (end < hi) hi = end;
+        if (hi <= lo[d]) return false;
+        p->count[d] = hi - lo[d];
+    }
+    int64_t ss = 1, ds = 1, so = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        p->src_stride[d] = ss;
+        p->dst_stride[d] = ds;
+        so += (lo[d] - src_begin[d]) * ss;
+        p->dst_offset += (lo[d] - q->begin[d]) * ds;
+        ss *= src_count[d];
+        ds *= q->count[d];
+    }
+    p->run = 1;
+    p->outer = rank;
+    while (p->outer > 0) { /* as long as what is behind is whole on both sides, it is one run */
+        int d = p->outer - 1;
+        if (p->run != p->src_stride[d] || p->run != p->dst_stride[d]) break;
+        p->run *= p->count[d];
+        p->outer--;
+    }
+    p->n_runs = 1;
+    for (int d = 0; d < p->outer; d++) p->n_runs *= p->count[d];
+    p->n_src = members(q, at, p->rank);
+    for (int i = 0; i < p->n_src; i++) p->src_offset[i] = so; /* members hold the same rectangle */
+    return true;
+}
+
+static tn_status check(const builder *q, const tn_node *n)
+{
+    for (int x = 0; x < TN_N_AXES; x++) {
+        tn_type src = (tn_type)q->a->layout.type[x], dst = (tn_type)q->b->layout.type[x];
+        if (q->moved[x] && dst == TN_TYPE_P)
+            TN_FAIL(TN_BAD_INPUT, "%s: %s: axis %s: %c to P moves zeros and is not in this build; gather the value instead", n->path,
+                    tn_op_name((tn_op_id)n->op), tn_axis_name((tn_axis)x), tn_type_letter(src));
+    }
+    if (q->a->dtype != q->b->dtype) TN_FAIL(TN_BAD_INPUT, "%s: %s: a cast and an exchange in one are not in this build; compute in float32", n->path, tn_op_name((tn_op_id)n->op));
+    return TN_OK;
+}
+
+static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
+{
+    int n = 1, axes[TN_N_AXES], n_axes = 0;
+    void *mem;
+    for (int a = 0; a < TN_N_AXES; a++)
+        if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S) {
+            axes[n_axes++] = a;
+            n *= q->g->mesh.size[a];
+        }
+    TN_TRY(tn_arena_alloc(arena, (size_t)n * sizeof(piece), &mem));
+    x->pieces = mem;
+    for (int i = 0; i < n; i++) {
+        int at[TN_N_AXES], k = i;
+        piece p = {0};
+        memcpy(at, q->at, sizeof at);
+        for (int a = n_axes - 1; a >= 0; a--) {
+            at[axes[a]] = k % q->g->mesh.size[axes[a]];
+            k /= q->g->mesh.size[axes[a]];
+        }
+        if (!intersect(q, at, &p)) continue;
+        x->pieces[x->n_pieces++] = p;
+        x->bytes += p.run * p.n_runs * p.n_src * tn_dtype_bytes(x->dtype);
+    }
+    return TN_OK;
+}
+
+static tn_status make_group(const builder *q, tn_exchange *x)
+{
+    int ranks[MAX_MEMBERS], n = 0;
+    for (int r = 0; r < tn_mesh_ranks(&q->g->mesh); r++) {
+        int other[TN_N_AXES];
+        bool in = true;
+        tn_mesh_coordinates(&q->g->mesh, r, other);
+        for (int a = 0; a < TN_N_AXES; a++) {
+            tn_type src = (tn_type)q->a->layout.type[a];
+            in &= (q->moved[a] && (src == TN_TYPE_S || src == TN_TYPE_P)) || other[a] == q->at[a];
+        }
+        if (in) ranks[n++] = r;
+    }
+    x->alone = n == 1;
+    return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
+}
+
+tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, tn_arena *arena, const tn_exchange **out)
+{
+    void *mem;
+    int32_t in = tn_node_in(p->g, n, 0);
+    builder q = {.g = p->g, .a = &p->g->values[in], .b = &p->g->values[n->out0]};
+    memcpy(q.at, p->at, sizeof q.at);
+    for (int x = 0; x < TN_N_AXES; x++) {
+        const tn_layout *a = &q.a->layout, *b = &q.b->layout;
+        q.moved[x] = q.g->mesh.size[x] > 1 && (a->type[x] != b->type[x] || a->dim[x] != b->dim[x]);
+        q.pending[x] = q.moved[x] && a->type[x] == TN_TYPE_P;
+    }
+    TN_TRY(check(&q, n));
+    for (int d = 0; d < q.b->rank; d++) q.count[d] = shard(&q, q.b, q.at, d, &q.begin[d]);
+    TN_TRY(tn_arena_alloc(arena, sizeof(tn_exchange), &mem));
+    tn_exchange *x = mem;
+    *x = (tn_exchange){.p = p, .n = n, .comm = comm, .dtype = (tn_dtype)q.a->dtype, .src = p->places[in], .dst = p->places[n->out0]};
+    TN_TRY(make_group(&q, x));
+    TN_TRY(add_pieces(&q, x, arena));
+    *out = x;
+    return TN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- running */
+
+typedef struct job {
+    const tn_exchange *x;
+    const piece *p;
+    const char *src[MAX_MEMBERS];
+    char *dst;
+    int64_t per_run; /* tiles of one run */
+} job;
+
+/* out = the tree over src[0 .. n), from which `at` elements on, `m` of them. */
+static void tree(const float *const *src, int n, int64_t at, int64_t m, float *out)
+{
+    float right[CHUNK];
+    if (n == 1) {
+        memcpy(out, src[0] + at, (size_t)m * sizeof *out);
+        return;
+    }
+    int half = 1;
+    while (half * 2 < n) half *= 2;
+    tree(src, half, at, m, out);
+    tree(src + half, n - half, at, m, right);
+    for (int64_t i = 0; i < m; i++) out[i] = out[i] + right[i];
+}
+
+static void add_counts(const job *j, int64_t src, int64_t dst, int64_t m)
+{
+    for (int64_t i = 0; i < m; i++) {
+        int32_t sum = 0;
+        for (int k = 0; k < j->p->n_src; k++) sum += ((const int32_t *)j->src[k])[src + i];
+        ((int32_t *)j->dst)[dst + i] = sum;
+    }
+}
+
+static void add_exact(const job *j)
+{
+    tn_exact sum = {0};
+    for (int k = 0; k < j->p->n_src; k++) tn_exact_merge(&sum, (const tn_exact *)j->src[k]);
+    memcpy(j->dst, &sum, sizeof sum);
+}
+
+static void tile(void *arg, int64_t t, int thread)
+{
+    const job *j = arg;
+    const piece *p = j->p;
+    int64_t run = t / j->per_run, first = t % j->per_run * CHUNK, m = p->run - first < CHUNK ? p->run - first : CHUNK;
+    int64_t src = p->src_offset[0] + first, dst = p->dst_offset + first, bytes = tn_dtype_bytes(j->x->dtype);
+    (void)thread;
+    for (int d = p->outer - 1; d >= 0; d--) {
+        int64_t i = run % p->count[d];
+        run /= p->count[d];
+        src += i * p->src_stride[d];
+        dst += i * p->dst_stride[d];
+    }
+    if (j->x->dtype == TN_EXACT) add_exact(j);
+    else if (p->n_src == 1) memcpy(j->dst + dst * bytes, j->src[0] + src * bytes, (size_t)(m * bytes));
+    else if (j->x->dtype == TN_I32) add_counts(j, src, dst, m);
+    else tree((const float *const *)j->src, p->n_src, src, m, (float *)j->dst + dst);
+}
+
+tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch, int64_t chunk)
+{
+    const char *what = x->n->path[0] ? x->n->path : tn_op_name((tn_op_id)x->n->op);
+    int64_t src = x->src.offset + microbatch * x->src.microbatch_stride + chunk * x->src.chunk_stride;
+    int64_t dst = x->dst.offset + microbatch * x->dst.microbatch_stride + chunk * x->dst.chunk_stride;
+    if (!x->alone) TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
+    for (int64_t i = 0; i < x->n_pieces; i++) {
+        const piece *p = &x->pieces[i];
+        job j = {.x = x, .p = p, .per_run = (p->run + CHUNK - 1) / CHUNK};
+        for (int k = 0; k < p->n_src; k++) j.src[k] = (const char *)tn_comm_peer(x->comm, p->rank[k], x->src.region) + src;
+        j.dst = (char *)tn_comm_peer(x->comm, tn_comm_rank(x->comm), x->dst.region) + dst;
+        tn_pool_run(cpu->pool, p->n_runs * j.per_run, tile, &j);
+    }
+    return x->alone ? TN_OK : tn_comm_sync(x->comm, x->group, what, 0);
+}
