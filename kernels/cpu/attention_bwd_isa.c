@@ -46,14 +46,16 @@ TN_PHASE void weights(work *w, int64_t block, const tn_att_pair *pair)
     const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL;
     const tn_att_keys *keys = w->m.keys + block;
     for (int64_t s = 0; s < TN_ATT_STRIPS; s++) {
-        tn_att_fetch_step(&w->fetch);
         const float *qt = w->m.qt + s * w->p->nd * 256;
         const tn_att_sight sight = tn_att_sight_of(w->m.queries, s);
         const tn_v less = tn_v_load(w->less + 16 * s);
         float *p = w->m.p + s * TN_ATT_PANEL;
         int64_t key = pair->strip_lo[s], end = key, rows;
         for (; key < pair->strip_hi[s]; key += rows) {
-            if (key == end) end += 16;
+            if (key == end) {
+                end += 16;
+                tn_att_fetch_step(&w->fetch);
+            }
             rows = tn_tile_rows(end - key);
             uint32_t groups = 1u << (key / 8) | 1u << ((key + rows - 1) / 8);
             bool masked = (pair->masked[s] & groups) != 0;
@@ -67,7 +69,7 @@ TN_PHASE void weights(work *w, int64_t block, const tn_att_pair *pair)
     }
 }
 
-TN_PHASE void slopes(const work *w, int64_t block, const tn_att_pair *pair)
+TN_PHASE void slopes(work *w, int64_t block, const tn_att_pair *pair)
 {
     const float *v = w->m.v + block * w->p->nv * TN_ATT_PANEL;
     for (int64_t s = 0; s < TN_ATT_STRIPS; s++) {
@@ -76,7 +78,10 @@ TN_PHASE void slopes(const work *w, int64_t block, const tn_att_pair *pair)
         float *ds = w->m.ds + s * TN_ATT_PANEL;
         int64_t key = pair->strip_lo[s], end = key, rows;
         for (; key < pair->strip_hi[s]; key += rows) {
-            if (key == end) end += 16;
+            if (key == end) {
+                end += 16;
+                tn_att_fetch_step(&w->fetch);
+            }
             rows = tn_tile_rows(end - key);
             if (rows == TN_TILE) slope_tile(TN_TILE, w, v + 16 * key, dot, p + 16 * key, ds + 16 * key, sum);
             else slope_tile(4, w, v + 16 * key, dot, p + 16 * key, ds + 16 * key, sum);
@@ -114,12 +119,15 @@ TN_VI void leaf_tile(const int m, const work *w, uint32_t groups, bool open, con
 }
 
 /* sum, leaf [panels of x][64 keys][16] += weight^T x */
-TN_PHASE void leaves(const work *w, const tn_att_pair *pair, bool open, const float *weight, const float *x,
+TN_PHASE void leaves(work *w, const tn_att_pair *pair, bool open, const float *weight, const float *x,
                      int64_t n, float *sum, float *leaf)
 {
     for (int64_t c = 0; c < n; c++, x += TN_ATT_PANEL, sum += TN_ATT_PANEL, leaf += TN_ATT_PANEL) {
         for (int64_t key = 0, end = 0, rows; key < TN_ATT_BLOCK; key += rows) {
-            if (key == end) end += 16;
+            if (key == end) {
+                end += 16;
+                tn_att_fetch_step(&w->fetch);
+            }
             rows = tn_tile_rows(end - key);
             uint32_t groups = pair->groups[key / 8] | pair->groups[(key + rows - 1) / 8];
             float *sum_i = sum + 16 * key, *leaf_i = leaf + 16 * key;
@@ -145,13 +153,16 @@ TN_VI void dq_tile(const int m, int64_t n, const float *ds, const float *k, floa
     TN_UNROLL for (int i = 0; i < m; i++) tn_v_store(dq + 16 * i, acc[i]);
 }
 
-TN_PHASE void dq_block(const work *w, int64_t block, const tn_att_pair *pair)
+TN_PHASE void dq_block(work *w, int64_t block, const tn_att_pair *pair)
 {
     const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL;
     float *dq = w->m.dq;
     for (int64_t c = 0; c < w->p->nd; c++, k += TN_ATT_PANEL, dq += TN_ATT_PANEL) {
         for (int64_t q = 0, end = 0, rows; q < TN_ATT_BLOCK; q += rows) {
-            if (q == end) end += 16;
+            if (q == end) {
+                end += 16;
+                tn_att_fetch_step(&w->fetch);
+            }
             rows = tn_tile_rows(end - q);
             int64_t lo, hi;
             tn_att_pair_keys(pair, q, rows, &lo, &hi);
@@ -171,7 +182,6 @@ static void block_pair(work *w, int64_t block, float *sums)
     if (!tn_att_pair_find(m->queries, m->keys + block, &pair)) return;
     tn_att_chunk_want(w->p, m, &w->chunk, block, &w->fetch);
     weights(w, block, &pair);
-    w->fetch = (tn_att_fetch){0};
     slopes(w, block, &pair);
     if (w->p->want_dkv) {
         const int64_t nd = w->p->nd, nv = w->p->nv, at = block * (nd + nv) * TN_ATT_PANEL;
@@ -227,13 +237,19 @@ static void load_queries(work *w, int64_t head, int64_t first, bool begins)
     else tn_att_pack(w->p->dq + at * a->d, a->h * a->d, n, a->d, m->dq);
 }
 
-/* While the first block of keys is worked on: what these queries will write, and what comes next. */
+/* To be fetched while these queries are worked on: what they will write, what comes next; with the last head a part of
+ * dk and dv. */
 static void fetch_queries(work *w, int64_t head, int64_t block)
 {
     const tn_attention *a = w->a;
     int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head, n = a->s - first;
     w->fetch = (tn_att_fetch){0};
     if (w->p->want_dq) tn_att_fetch_add(&w->fetch, w->p->dq + at * a->d, a->h * a->d, n, a->d);
+    if (head + 1 == (w->at.kv_head + 1) * w->p->rep && w->p->want_dkv) {
+        const int64_t key = (block - w->at.q_first) * TN_ATT_BLOCK, left = w->chunk.rows - key;
+        tn_att_fetch_add(&w->fetch, w->p->dk + (w->chunk.k - a->k) + key * a->g * a->d, a->g * a->d, left, a->d);
+        tn_att_fetch_add(&w->fetch, w->p->d_v + (w->chunk.v - a->v) + key * a->g * a->dv, a->g * a->dv, left, a->dv);
+    }
     first += TN_ATT_BLOCK;
     if (++block == w->at.q_last) {
         first = w->at.q_first * TN_ATT_BLOCK;

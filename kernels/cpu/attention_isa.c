@@ -43,7 +43,7 @@ TN_VI tn_v score_tile(const int m, const bool masked, const work *w, const float
     return top;
 }
 
-TN_PHASE tn_v score_strip(const work *w, int64_t block, int64_t strip, const tn_att_pair *pair)
+TN_PHASE tn_v score_strip(work *w, int64_t block, int64_t strip, const tn_att_pair *pair)
 {
     const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL, *qt = w->m.qt + strip * w->p->nd * 256;
     float *p = w->m.p + strip * TN_ATT_PANEL;
@@ -51,7 +51,10 @@ TN_PHASE tn_v score_strip(const work *w, int64_t block, int64_t strip, const tn_
     const tn_att_sight sight = tn_att_sight_of(w->m.queries, strip);
     tn_v top = tn_v_set(-__builtin_inff());
     for (int64_t key = pair->strip_lo[strip], end = key; key < pair->strip_hi[strip];) {
-        if (key == end) end += 16;
+        if (key == end) {
+            end += 16;
+            tn_att_fetch_step(&w->fetch);
+        }
         int rows = tn_tile_rows(end - key);
         uint32_t groups = 1u << (key / 8) | 1u << ((key + rows - 1) / 8);
         bool masked = (pair->masked[strip] & groups) != 0;
@@ -94,12 +97,15 @@ TN_VI void output_tile(const int m, int64_t n, const float *p, const float *v, c
 }
 
 /* o = o f + p v for all queries that see a key of the block. */
-TN_PHASE void output_block(const work *w, int64_t block, const tn_att_pair *pair, const float *f, float *o)
+TN_PHASE void output_block(work *w, int64_t block, const tn_att_pair *pair, const float *f, float *o)
 {
     const float *v = w->m.v + block * w->p->nv * TN_ATT_PANEL;
     for (int64_t c = 0; c < w->p->nv; c++, v += TN_ATT_PANEL, o += TN_ATT_PANEL) {
         for (int64_t q = 0, end = 0, rows; q < TN_ATT_BLOCK; q += rows) {
-            if (q == end) end += 16;
+            if (q == end) {
+                end += 16;
+                tn_att_fetch_step(&w->fetch);
+            }
             rows = tn_tile_rows(end - q);
             int64_t lo, hi;
             tn_att_pair_keys(pair, q, rows, &lo, &hi);
@@ -118,13 +124,11 @@ static void attend(work *w, int64_t block, tn_att_state *s)
     if (!tn_att_pair_find(w->m.queries, w->m.keys + block, &pair)) return;
     tn_att_chunk_want(w->p, &w->m, &w->chunk, block, &w->fetch);
     for (int64_t strip = 0; strip < TN_ATT_STRIPS; strip++) {
-        tn_att_fetch_step(&w->fetch);
         if (pair.strip_lo[strip] >= pair.strip_hi[strip]) continue;
         tn_v top = score_strip(w, block, strip, &pair);
         softmax_strip(w->m.p + strip * TN_ATT_PANEL, pair.strip_lo[strip], pair.strip_hi[strip], top, s->m + 16 * strip,
                       s->l + 16 * strip, f + 16 * strip);
     }
-    w->fetch = (tn_att_fetch){0};
     output_block(w, block, &pair, f, s->o);
 }
 
@@ -157,7 +161,7 @@ static const float *query_row(const work *w, int64_t q, int64_t head)
     return a->q + ((w->at.row * a->s + q) * a->h + head) * a->d;
 }
 
-/* While the first block of keys is worked on: the outputs of these queries, and what comes next. */
+/* To be fetched while these queries are worked on: their outputs, and what comes next. */
 static void fetch_queries(work *w, int64_t head, int64_t block)
 {
     const tn_attention *a = w->a;
