@@ -255,8 +255,8 @@ TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64
     }
 }
 
-/* Rows that will be wanted soon: fetched a few lines at a time, spread over the work before, because a core has room for
- * few misses at once (s 512, d 64, heads 12, tokens 3 KiB apart: 93 GF/s forward, 79 without). */
+/* Rows that will be wanted soon: fetched a few lines at a time, spread over the work before, because a core has room
+ * for few misses at once (s 512, d 64, heads 12, tokens 3 KiB apart: 93 GF/s forward, 79 without). */
 typedef struct tn_att_rows {
     const float *p;
     int64_t stride, n, d;
@@ -273,7 +273,8 @@ typedef struct tn_att_fetch {
 /* n rows of d floats, `stride` apart, of which the first 64 count. */
 static inline void tn_att_fetch_add(tn_att_fetch *f, const float *p, int64_t stride, int64_t n, int64_t d)
 {
-    if (f->n < TN_ATT_STREAMS && n > 0) f->rows[f->n++] = (tn_att_rows){p, stride, n < TN_ATT_BLOCK ? n : TN_ATT_BLOCK, d};
+    if (f->n == TN_ATT_STREAMS || n <= 0) return;
+    f->rows[f->n++] = (tn_att_rows){p, stride, n < TN_ATT_BLOCK ? n : TN_ATT_BLOCK, d};
 }
 
 TN_PHASE void tn_att_fetch_lines(tn_att_fetch *f)
