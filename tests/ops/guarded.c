@@ -214,11 +214,11 @@ static bool run_once(const tn_ops *t, const tn_ops_run *r, const tn_program *p, 
     tn_memory *memory = NULL;
     tn_exec *e = NULL;
     snprintf(name, sizeof name, "%s, %s, %d threads", r->name, tn_isa_name(cpu.isa), tn_pool_threads(cpu.pool));
-    bool ok = tn_ops_ok(tn_memory_create(&d.d, &p, 1, &memory), name) && tn_ops_ok(tn_exec_create(memory, p, &e), name);
+    bool ok = tn_ops_ok(tn_memory_create(&d.d, NULL, &p, 1, &memory), name) && tn_ops_ok(tn_exec_create(memory, p, &e), name);
     if (ok) {
         leaves(t, e, true, name);
         if (watched) gaps(m, memory->base, gap_close, NULL);
-        tn_exec_run(e, TN_EXEC_ALL, &t->step);
+        tn_ops_ok(tn_exec_run(e, TN_EXEC_ALL, &t->step), name);
         gaps(m, memory->base, gap_check, name);
         leaves(t, e, false, name);
         take(e, r, name, out);
@@ -241,7 +241,7 @@ bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results 
     tn_program *p = NULL;
     bool ok = true;
     *out = (tn_ops_results){0};
-    if (!tn_ops_ok(tn_program_build(r->g, r->n_keep, r->keep, &p), r->name)) return false;
+    if (!tn_ops_ok(tn_program_build(r->g, 0, r->n_keep, r->keep, &p), r->name)) return false;
     for (int o = 0; r->watch >= 0 && o < p->g->nodes[r->watch].n_out; o++) {
         const tn_node *n = &p->g->nodes[r->watch];
         int k = o < 4 ? tn_op_get((tn_op_id)n->op)->reuse[o] - 1 : -1;
@@ -257,6 +257,14 @@ bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results 
     for (int i = 0; i < TN_N_REGIONS; i++) free(m.used[i]);
     tn_program_destroy(p);
     return ok;
+}
+
+bool tn_ops_same(const tn_ops_results *a, const tn_ops_results *b)
+{
+    bool same = a->n == b->n && a->n > 0;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->n_bytes[i] == b->n_bytes[i] && !memcmp(a->bytes[i], b->bytes[i], (size_t)a->n_bytes[i]);
+    return same;
 }
 
 void tn_ops_results_free(tn_ops_results *r)

@@ -25,7 +25,7 @@ static tn_program *plan(const tn_ops *t, int32_t keep)
     tn_program *p = NULL;
     if (!tn_ops_ok(tn_pass_lower(t->g, &low), "lower")) return NULL;
     int32_t kept = tn_ops_find_again(t->g, keep, low);
-    return tn_ops_ok(tn_program_build(low, 1, &kept, &p), "plan") ? p : NULL;
+    return tn_ops_ok(tn_program_build(low, 0, 1, &kept, &p), "plan") ? p : NULL;
 }
 
 static const tn_place *place_of(const tn_ops *t, const tn_program *p, int32_t value)
@@ -180,7 +180,7 @@ static void more_redistribute(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_redistribute = {.n_cases = 3, .build = build_redistribute, .ref = copy, .gradient = 1e-6, .more = more_redistribute};
+const tn_op_test tn_op_test_redistribute = {.n_cases = 3, .build = build_redistribute, .ref = copy, .gradient = 1e-8, .more = more_redistribute};
 
 /* ---- heads and back */
 
@@ -215,8 +215,8 @@ static void build_merge_heads(tn_ops *t, int i)
     TN_OPS_NODE(t, TN_OP_merge_heads, NULL, x);
 }
 
-const tn_op_test tn_op_test_heads = {.n_cases = 3, .build = build_heads, .ref = copy, .gradient = 1e-6, .more = more_heads};
-const tn_op_test tn_op_test_merge_heads = {.n_cases = 3, .build = build_merge_heads, .ref = copy, .gradient = 1e-6};
+const tn_op_test tn_op_test_heads = {.n_cases = 3, .build = build_heads, .ref = copy, .gradient = 1e-8, .more = more_heads};
+const tn_op_test tn_op_test_merge_heads = {.n_cases = 3, .build = build_merge_heads, .ref = copy, .gradient = 1e-8};
 
 /* ---- pieces */
 
@@ -295,7 +295,7 @@ static void more_unchunk(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_chunk = {.n_cases = 2, .build = build_chunk, .ref = ref_chunk, .gradient = 1e-6, .more = more_chunk};
+const tn_op_test tn_op_test_chunk = {.n_cases = 2, .build = build_chunk, .ref = ref_chunk, .gradient = 1e-8, .more = more_chunk};
 const tn_op_test tn_op_test_unchunk = {.n_cases = 3, .build = build_unchunk, .ref = ref_unchunk, .more = more_unchunk};
 
 /* ---- parameters and their gradients between storage and computation */
