@@ -149,7 +149,7 @@ static tn_status make_group(const builder *q, tn_exchange *x)
     return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
 }
 
-tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, tn_arena *arena, const tn_exchange **out)
+tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region, tn_arena *arena, const tn_exchange **out)
 {
     void *mem;
     int32_t in = tn_node_in(p->g, n, 0);
@@ -165,6 +165,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     TN_TRY(tn_arena_alloc(arena, sizeof(tn_exchange), &mem));
     tn_exchange *x = mem;
     *x = (tn_exchange){.p = p, .n = n, .comm = comm, .dtype = (tn_dtype)q.a->dtype, .src = p->places[in], .dst = p->places[n->out0]};
+    x->src.region = (int8_t)(x->src.region + first_region);
+    x->dst.region = (int8_t)(x->dst.region + first_region);
     TN_TRY(make_group(&q, x));
     TN_TRY(add_pieces(&q, x, arena));
     *out = x;

@@ -12,9 +12,9 @@ TN_C_BEGIN
 typedef struct tn_exchange tn_exchange;
 
 /* For one exchange node of the program; in `arena`. Refuses transitions that no model's table needs (TN_BAD_INPUT). */
-tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, tn_arena *arena, const tn_exchange **out) TN_MUST_USE;
+tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region, tn_arena *arena, const tn_exchange **out) TN_MUST_USE;
 
-/* In iteration (microbatch, chunk). base: the regions of this rank, which are regions 0 .. TN_N_REGIONS - 1 of comm. */
+/* In iteration (microbatch, chunk). */
 tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch, int64_t chunk) TN_MUST_USE;
 
 TN_C_END

@@ -132,7 +132,7 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
     for (int i = 0; i < n->n_out; i++) TN_TRY(bind_value(e, n->out0 + i, &o[n->n_in + i]));
     *b = (bound){.call = {.cpu = &e->cpu, .p = e->p, .g = g, .n = n, .level_bytes = e->p->places[n->out0].level_bytes, .step = &e->step},
                  .run = k->run, .operands = o};
-    if (exchange && e->m->comm) TN_TRY(tn_exchange_build(e->p, n, e->m->comm, &e->arena, &b->exchange));
+    if (exchange && e->m->comm) TN_TRY(tn_exchange_build(e->p, n, e->m->comm, e->m->first_region, &e->arena, &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));
@@ -189,11 +189,11 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
 /* The regions of several ranks are numbered as tn_region, so that a place means the same to all. */
 static tn_status get_region(tn_memory *m, int r)
 {
-    if (m->comm) return tn_comm_region(m->comm, r, m->bytes[r], &m->base[r]);
+    if (m->comm) return tn_comm_region(m->comm, m->first_region + r, m->bytes[r], &m->base[r]);
     return m->device->ops->alloc(m->device, m->bytes[r], &m->base[r]);
 }
 
-tn_status tn_memory_create(tn_device *d, tn_comm *comm, const tn_program *const *programs, int n, tn_memory **out)
+tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region, const tn_program *const *programs, int n, tn_memory **out)
 {
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_memory), &mem));
@@ -201,6 +201,7 @@ tn_status tn_memory_create(tn_device *d, tn_comm *comm, const tn_program *const 
     tn_status st = TN_OK;
     m->device = d;
     m->comm = comm;
+    m->first_region = first_region;
     m->owner = programs[0];
     for (int i = 0; i < n && !st; i++) {
         int64_t scratch = 0;
@@ -315,6 +316,13 @@ tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_
     TN_TRY(run_all(&w));
     *node_out = w.found;
     return TN_OK;
+}
+
+void *tn_exec_peer(const tn_exec *e, int rank, int32_t value)
+{
+    const tn_place *at = &e->p->places[value];
+    if (!e->m->comm || rank == tn_comm_rank(e->m->comm)) return tn_exec_value(e, value);
+    return (char *)tn_comm_peer(e->m->comm, rank, e->m->first_region + at->region) + at->offset;
 }
 
 void *tn_exec_value(const tn_exec *e, int32_t value)

@@ -16,7 +16,8 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
 /* The three lifetimes. `owner` is the program whose states live in the process region; others find them by name. */
 typedef struct tn_memory {
     tn_device *device;
-    tn_comm *comm; /* NULL: one rank, memory of the device; else the regions are shared with the peers */
+    tn_comm *comm;    /* NULL: one rank, memory of the device; else the regions are shared with the peers */
+    int first_region; /* number of the first of them in comm */
     const tn_program *owner;
     void *base[TN_N_REGIONS];
     int64_t bytes[TN_N_REGIONS];
@@ -24,8 +25,9 @@ typedef struct tn_memory {
     int64_t scratch_bytes;
 } tn_memory;
 
-/* Room for all n programs; programs[0] is the owner. Collective where there are several ranks. */
-tn_status tn_memory_create(tn_device *d, tn_comm *comm, const tn_program *const *programs, int n, tn_memory **out) TN_MUST_USE;
+/* Room for all n programs; programs[0] is the owner. Collective where there are several ranks; first_region: TN_N_REGIONS numbers
+ * of comm that nothing else uses. */
+tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region, const tn_program *const *programs, int n, tn_memory **out) TN_MUST_USE;
 void tn_memory_destroy(tn_memory *m); /* NULL is fine */
 
 typedef struct tn_exec tn_exec;
@@ -43,6 +45,9 @@ tn_status tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step) TN_MUS
 /* The same part again: the first node behind whose entry hook returned true, or -1. One rank stops there; several run on to the
  * end, since their peers wait for them. */
 tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user, int32_t *node_out) TN_MUST_USE;
+
+/* Where another rank's program has that value (iteration 0). */
+void *tn_exec_peer(const tn_exec *e, int rank, int32_t value);
 
 /* The memory of a value in iteration 0, and of an input or state by name (NULL: the program has none of that name). */
 void *tn_exec_value(const tn_exec *e, int32_t value);

@@ -42,18 +42,39 @@ typedef struct parity {
     bool missed;
 } parity;
 
+/* Rank 0 speaks; all ranks compute and compare alike. */
 static void line(parity *p, const char *what, double error, double tolerance, const char *detail)
 {
     bool ok = error <= tolerance;
-    printf("%-16s error %-10.3g tolerance %-8.1g %s%s%s\n", what, error, tolerance, ok ? "ok" : "MISSED", detail[0] ? "  " : "", detail);
+    if (p->s.world.rank == 0)
+        printf("%-16s error %-10.3g tolerance %-8.1g %s%s%s\n", what, error, tolerance, ok ? "ok" : "MISSED", detail[0] ? "  " : "", detail);
     p->missed |= !ok;
+}
+
+static int64_t elements(int rank, const tn_dim *dim)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) n *= dim[d].extent;
+    return n;
+}
+
+/* The value as a whole, from all ranks. Collective: nothing is overwritten while someone reads. */
+static tn_status whole(parity *p, tn_exec *e, int32_t value, const float **out)
+{
+    void *mem;
+    int64_t n = tn_value_elements(&tn_exec_program(e)->g->values[value]);
+    TN_TRY(tn_arena_alloc(&p->arena, (size_t)(n + 1) * sizeof(float), &mem));
+    if (p->s.comm) TN_TRY(tn_comm_sync(p->s.comm, TN_COMM_WORLD, "parity", 0));
+    TN_TRY(tn_weights_read(e, value, 0, n, mem));
+    if (p->s.comm) TN_TRY(tn_comm_sync(p->s.comm, TN_COMM_WORLD, "parity", 0));
+    *out = mem;
+    return TN_OK;
 }
 
 static tn_status keep(parity *p, const char *name, const float *data, int rank, const tn_dim *dim)
 {
     void *mem;
-    int64_t n = 1;
-    for (int d = 0; d < rank; d++) n *= dim[d].extent;
+    int64_t n = elements(rank, dim);
     TN_TRY(tn_grow((void **)&p->out, &p->cap_out, p->n_out + 1, sizeof *p->out));
     output *o = &p->out[p->n_out];
     *o = (output){.rank = rank};
@@ -82,7 +103,7 @@ static tn_status open_file(const parity *p, const char *name, bool needed, tn_sa
     return tn_safetensors_open(path, out);
 }
 
-static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_t seq, tn_text *out)
+static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_t dp, int64_t seq, tn_text *out)
 {
     const char *name = tn_json_string(tn_json_find(t, "name"));
     const tn_json *betas = tn_json_find(t, "betas"), *ratio = tn_json_find(t, "decay_ratio");
@@ -94,7 +115,7 @@ static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_
     tn_text_add(out, "return require('titan').recipe {\n model = { hf = [[%s]] },\n", p->dir);
     tn_text_add(out, " data = { source = 'batches', path = [[%s/train.safetensors]] },\n", p->dir);
     tn_text_add(out, " training = { steps = %lld, seq_len = %lld, local_batch_size = %lld, global_batch_size = %lld, max_norm = %.17g },\n",
-                (long long)number(t, "steps", 1), (long long)seq, (long long)rows, (long long)rows, number(t, "clip", 1.0));
+                (long long)number(t, "steps", 1), (long long)seq, (long long)(rows % dp ? rows : rows / dp), (long long)rows, number(t, "clip", 1.0));
     tn_text_add(out, " optimizer = { name = '%s', lr = %.17g, betas = { %.17g, %.17g }, eps = %.17g, weight_decay = %.17g, momentum = %.17g",
                 name ? name : "AdamW", number(t, "lr", 1e-3), b1, b2, number(t, "eps", 1e-8), number(t, "weight_decay", 0),
                 number(t, "momentum", 0));
@@ -105,21 +126,10 @@ static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_
     tn_text_add(out, " },\n device = 'cpu',\n}\n");
 }
 
-static tn_status open_recipe(parity *p, tn_recipe **out)
+static tn_status open_text(const parity *p, const tn_json *t, const tn_safetensors_tensor *ids, int64_t dp, tn_recipe **out)
 {
-    char path[4096];
-    const tn_safetensors_tensor *ids;
     tn_text text = {0};
-    const int64_t any[3] = {-1, -1, -1};
-    snprintf(path, sizeof path, "%s/curve.json", p->dir);
-    TN_TRY(tn_json_read(path, &p->curve));
-    const tn_json *t = tn_json_find(p->curve, "train");
-    if (!t) TN_FAIL(TN_BAD_INPUT, "%s: no object 'train'; golden values come with one", path);
-    TN_TRY(open_file(p, "train.safetensors", true, &p->train));
-    TN_TRY(open_file(p, "io.safetensors", false, &p->io));
-    TN_TRY(open_file(p, "final.safetensors", false, &p->final));
-    TN_TRY(tn_safetensors_require(p->train, "input_ids", 3, any, &ids));
-    write_recipe(p, t, ids->shape[1], ids->shape[2], &text);
+    write_recipe(p, t, ids->shape[1], dp, ids->shape[2], &text);
     tn_status st = tn_text_end(&text);
     if (!st) {
         tn_recipe_options o = {.text = tn_text_str(&text), .name = "parity", .overrides = p->a->overrides,
@@ -130,30 +140,57 @@ static tn_status open_recipe(parity *p, tn_recipe **out)
     return st;
 }
 
+static tn_status open_recipe(parity *p, tn_recipe **out)
+{
+    char path[4096];
+    const tn_safetensors_tensor *ids;
+    const int64_t any[3] = {-1, -1, -1};
+    snprintf(path, sizeof path, "%s/curve.json", p->dir);
+    TN_TRY(tn_json_read(path, &p->curve));
+    const tn_json *t = tn_json_find(p->curve, "train");
+    if (!t) TN_FAIL(TN_BAD_INPUT, "%s: no object 'train'; golden values come with one", path);
+    TN_TRY(open_file(p, "train.safetensors", true, &p->train));
+    TN_TRY(open_file(p, "io.safetensors", false, &p->io));
+    TN_TRY(open_file(p, "final.safetensors", false, &p->final));
+    TN_TRY(tn_safetensors_require(p->train, "input_ids", 3, any, &ids));
+    tn_mesh mesh;
+    tn_world world;
+    TN_TRY(open_text(p, t, ids, 1, out));
+    tn_status st = tn_world_find(&world);
+    if (!st) st = tn_build_mesh(*out, world.size, &mesh);
+    int64_t dp = st ? 1 : (int64_t)mesh.size[TN_AXIS_DP_REPLICATE] * mesh.size[TN_AXIS_DP_SHARD];
+    if (st || dp > 1) tn_recipe_close(*out);
+    if (st) return st;
+    return dp > 1 ? open_text(p, t, ids, dp, out) : TN_OK; /* the rows are shared by the data-parallel ranks */
+}
+
 /* ---------------------------------------------------------------------------------------------- one batch */
 
-static tn_status fill(tn_exec *e, const char *input, const tn_safetensors *f, const char *tensor, int64_t first_row, int64_t rows)
+/* This rank's rows of the batch that begins at row `first`. */
+static tn_status fill(tn_exec *e, const char *input, const tn_safetensors *f, const char *tensor, int64_t first)
 {
+    const tn_program *p = tn_exec_program(e);
     const tn_value *v;
     int32_t *to = tn_exec_named(e, input, &v);
     if (!to) return TN_OK;
-    int64_t seq = v->dim[1].extent, shape[2] = {-1, seq};
+    int64_t id = v - p->g->values, seq = v->dim[1].extent, shape[2] = {-1, seq}, rows = p->local[id].dim[0].extent;
     const tn_safetensors_tensor *t = tn_safetensors_find(f, tensor);
+    first += p->begin[id][0];
     if (t) {
         TN_TRY(tn_safetensors_check_shape(t, 2, shape));
-        if (first_row + rows > t->shape[0]) TN_FAIL(TN_BAD_INPUT, "%s: '%s' has %lld rows where %lld are needed", t->where, tensor, (long long)t->shape[0], (long long)(first_row + rows));
-        return tn_safetensors_to_i32(t, first_row * seq, rows * seq, to);
+        if (first + rows > t->shape[0]) TN_FAIL(TN_BAD_INPUT, "%s: '%s' has %lld rows where %lld are needed", t->where, tensor, (long long)t->shape[0], (long long)(first + rows));
+        return tn_safetensors_to_i32(t, first * seq, rows * seq, to);
     }
     for (int64_t i = 0; i < rows * seq; i++) to[i] = strcmp(input, "positions") ? 0 : (int32_t)(i % seq);
     return TN_OK;
 }
 
-static tn_status fill_io(parity *p, tn_exec *e, int64_t first_row, int64_t rows)
+static tn_status fill_io(parity *p, tn_exec *e, int64_t first_row)
 {
-    TN_TRY(fill(e, "tokens", p->io, "input_ids", first_row, rows));
-    TN_TRY(fill(e, "labels", p->io, "labels", first_row, rows));
-    TN_TRY(fill(e, "positions", p->io, "positions", first_row, rows));
-    return fill(e, "documents", p->io, "documents", first_row, rows);
+    TN_TRY(fill(e, "tokens", p->io, "input_ids", first_row));
+    TN_TRY(fill(e, "labels", p->io, "labels", first_row));
+    TN_TRY(fill(e, "positions", p->io, "positions", first_row));
+    return fill(e, "documents", p->io, "documents", first_row);
 }
 
 static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e, const tn_safetensors_tensor *truth)
@@ -169,9 +206,11 @@ static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e, c
     TN_TRY(tn_arena_alloc(&p->arena, (size_t)(n / rows * total) * sizeof(float), &mem));
     float *all = mem;
     for (int64_t r = 0; r + rows <= total; r += rows) {
-        TN_TRY(fill_io(p, e, r, rows));
+        TN_TRY(fill_io(p, e, r));
         TN_TRY(tn_exec_run(e, TN_EXEC_ALL, NULL));
-        memcpy(all + n / rows * r, tn_exec_value(e, id), (size_t)n * sizeof(float));
+        const float *piece;
+        TN_TRY(whole(p, e, id, &piece));
+        memcpy(all + n / rows * r, piece, (size_t)n * sizeof(float));
     }
     TN_TRY(tn_diff_measure(all, truth, &err));
     line(p, "logits", err.error, TOL_LOGITS, "");
@@ -183,7 +222,7 @@ static tn_status logits(parity *p)
 {
     const int64_t any[3] = {-1, -1, -1};
     const tn_safetensors_tensor *truth;
-    tn_build_options o = {.kind = TN_BUILD_LOGITS, .shape = p->s.shape};
+    tn_build_options o = {.kind = TN_BUILD_LOGITS, .shape = p->s.shape, .rank = p->s.world.rank};
     tn_program *program;
     tn_memory *memory = NULL;
     tn_exec *e = NULL;
@@ -191,7 +230,7 @@ static tn_status logits(parity *p)
     TN_TRY(tn_safetensors_require(p->io, "logits", 3, any, &truth));
     TN_TRY(tn_build_program(p->s.recipe, &o, &program));
     const tn_program *programs[1] = {program};
-    tn_status st = tn_memory_create(p->s.device, NULL, programs, 1, &memory);
+    tn_status st = tn_memory_create(p->s.device, p->s.comm, TN_N_REGIONS, programs, 1, &memory);
     if (!st) st = tn_exec_create(memory, program, &e);
     if (!st) st = tn_init_states(e, 0, true);
     if (!st) st = tn_weights_load(p->s.recipe, e, p->dir);
@@ -221,7 +260,8 @@ static tn_status gradients(parity *p)
         char name[600];
         tn_diff_error err;
         const tn_value *v = &g->values[p->w[i].value];
-        const float *grad = tn_exec_value(p->s.train_exec, gradient_of(g, p->w[i].value));
+        const float *grad;
+        TN_TRY(whole(p, p->s.train_exec, gradient_of(g, p->w[i].value), &grad));
         snprintf(name, sizeof name, "grad.%s", p->w[i].hf_name);
         const tn_safetensors_tensor *truth = tn_safetensors_find(p->io, name);
         if (!truth) TN_FAIL(TN_BAD_INPUT, "%s/io.safetensors: no tensor '%s'", p->dir, name);
@@ -245,7 +285,7 @@ static tn_status loss_and_gradients(parity *p)
     tn_step step = {.step = 1, .lr_factor = 0};
     TN_TRY(tn_safetensors_require(p->io, "loss", 1, one, &t));
     TN_TRY(tn_safetensors_to_f64(t, 0, 1, &truth));
-    TN_TRY(fill_io(p, p->s.train_exec, 0, p->s.global_batch));
+    TN_TRY(fill_io(p, p->s.train_exec, 0));
     TN_TRY(tn_exec_run(p->s.train_exec, TN_EXEC_BEFORE_UPDATE, &step));
     double loss = tn_train_loss(p->s.train_exec);
     char detail[64];
@@ -288,7 +328,7 @@ static tn_status run_curve(parity *p)
 {
     const tn_recipe *r = p->s.recipe;
     curve c = {.p = p, .rows = tn_json_find(p->curve, "curve"), .base_lr = tn_recipe_num(r, "optimizer.lr")};
-    tn_train_options o = {.train = p->s.train_exec, .data = p->s.data, .steps = tn_recipe_int(r, "training.steps"),
+    tn_train_options o = {.train = p->s.train_exec, .comm = p->s.comm, .data = p->s.data, .steps = tn_recipe_int(r, "training.steps"),
                           .global_batch = p->s.global_batch, .seq = p->s.shape.seq, .on_step = on_step, .user = &c};
     tn_lr_options lr = {.steps = o.steps, .warmup_steps = tn_recipe_int(r, "lr_scheduler.warmup_steps"),
                         .decay_ratio = tn_recipe_is_set(r, "lr_scheduler.decay_ratio") ? tn_recipe_num(r, "lr_scheduler.decay_ratio") : -1,
@@ -308,7 +348,8 @@ static tn_status final_weights(parity *p)
     for (int64_t i = 0; i < p->n_w; i++) {
         tn_diff_error err = {0};
         const tn_value *v = &p->s.train->g->values[p->w[i].value];
-        const float *got = tn_exec_value(p->s.train_exec, p->w[i].value);
+        const float *got;
+        TN_TRY(whole(p, p->s.train_exec, p->w[i].value, &got));
         const tn_safetensors_tensor *truth = p->final ? tn_safetensors_find(p->final, p->w[i].hf_name) : NULL;
         if (p->final && !truth) TN_FAIL(TN_BAD_INPUT, "%s/final.safetensors: no tensor '%s'", p->dir, p->w[i].hf_name);
         if (truth) TN_TRY(tn_diff_measure(got, truth, &err));
@@ -335,7 +376,7 @@ static tn_status copy_piece(void *arg, int64_t i, int64_t begin, int64_t count, 
 static tn_status write_out(parity *p)
 {
     void *mem;
-    if (!p->a->out) return TN_OK;
+    if (!p->a->out || p->s.world.rank) return TN_OK;
     TN_TRY(tn_arena_alloc(&p->arena, (size_t)(p->n_out + 1) * sizeof(tn_safetensors_spec), &mem));
     tn_safetensors_spec *specs = mem;
     for (int64_t i = 0; i < p->n_out; i++)
@@ -351,7 +392,9 @@ static tn_status run(parity *p)
     TN_TRY(tn_session_plan(recipe, false, 0, &p->s));
     TN_TRY(tn_session_ready(&p->s));
     TN_TRY(tn_weights_list(recipe, p->s.train->g, &p->arena, &p->w, &p->n_w));
-    printf("parity %s: %s kernels, %d thread%s, microbatch %lld of %lld rows, recompute %s\n", p->dir, tn_isa_name(p->s.device->cpu.isa),
+    const int *n = p->s.shape.mesh.size;
+    printf("parity %s: %d rank%s (dp_replicate %d, dp_shard %d, tp %d), %s kernels, %d thread%s, microbatch %lld of %lld rows, recompute %s\n", p->dir,
+           p->s.world.size, p->s.world.size == 1 ? "" : "s", n[TN_AXIS_DP_REPLICATE], n[TN_AXIS_DP_SHARD], n[TN_AXIS_TP], tn_isa_name(p->s.device->cpu.isa),
            tn_pool_threads(p->s.device->cpu.pool), tn_pool_threads(p->s.device->cpu.pool) == 1 ? "" : "s", (long long)p->s.shape.rows,
            (long long)p->s.global_batch, p->s.shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
     if (p->io) {
@@ -369,6 +412,7 @@ tn_status tn_command_parity(const tn_args *a)
 {
     parity p = {.a = a, .dir = a->paths[0]};
     tn_status st = run(&p);
+    if (st && p.s.comm) tn_comm_abort(p.s.comm, tn_error_text());
     tn_session_close(&p.s);
     tn_safetensors_close(p.io);
     tn_safetensors_close(p.train);

@@ -229,7 +229,7 @@ tn_status tn_session_ready(tn_session *s)
     TN_TRY(open_data(s));
     const tn_program *programs[2] = {s->train, s->eval};
     if (s->world.size > 1) TN_TRY(tn_comm_open(&s->world, tn_recipe_num(s->recipe, "comm.init_timeout_s"), &s->comm));
-    TN_TRY(tn_memory_create(s->device, s->comm, programs, s->eval ? 2 : 1, &s->memory));
+    TN_TRY(tn_memory_create(s->device, s->comm, 0, programs, s->eval ? 2 : 1, &s->memory));
     TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));
     if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
     tn_status st = tn_model_hf_dir(s->recipe, &arena, &hf);

@@ -72,32 +72,35 @@ tn_status tn_weights_load(tn_recipe *r, tn_exec *e, const char *dir)
     return st;
 }
 
-/* Where element `index` of the whole lies, and how many follow it there. */
-static const float *find_element(tn_exec *e, tn_comm *comm, int32_t value, int64_t index, int64_t *n)
+/* Where element `index` of the whole lies, and how many follow it there. All dims but the last count as rows: of several only the
+ * first may be split. */
+static const float *find_element(tn_exec *e, int32_t value, int64_t index, int64_t *n)
 {
     const tn_program *p = tn_exec_program(e);
     const tn_value *v = &p->g->values[value];
-    int64_t columns = v->rank > 1 ? v->dim[1].extent : 1, row = index / columns, column = index % columns;
+    int last = v->rank - 1;
+    int64_t columns = v->rank > 1 ? v->dim[last].extent : 1, row = index / columns, column = index % columns, inner = 1;
+    for (int d = 1; d < last; d++) inner *= v->dim[d].extent;
     for (int r = 0; r < tn_mesh_ranks(&p->g->mesh); r++) {
         int at[TN_N_AXES];
         int64_t r0, c0 = 0;
         tn_mesh_coordinates(&p->g->mesh, r, at);
-        int64_t rows = tn_layout_local(&v->layout, &p->g->mesh, at, 0, v->dim[0].extent, v->dim[0].units, &r0);
-        int64_t width = v->rank > 1 ? tn_layout_local(&v->layout, &p->g->mesh, at, 1, columns, v->dim[1].units, &c0) : 1;
+        int64_t rows = inner * tn_layout_local(&v->layout, &p->g->mesh, at, 0, v->dim[0].extent, v->dim[0].units, &r0);
+        int64_t width = v->rank > 1 ? tn_layout_local(&v->layout, &p->g->mesh, at, last, columns, v->dim[last].units, &c0) : 1;
+        r0 *= inner;
         if (row < r0 || row >= r0 + rows || column < c0 || column >= c0 + width) continue;
-        const char *base = comm ? tn_comm_peer(comm, r, p->places[value].region) : NULL;
-        const float *data = comm ? (const float *)(base + p->places[value].offset) : tn_exec_value(e, value);
+        const float *data = tn_exec_peer(e, r, value);
         *n = width == columns ? (r0 + rows - row) * columns - column : c0 + width - column;
         return data + (row - r0) * width + (column - c0);
     }
     return NULL;
 }
 
-tn_status tn_weights_read(tn_exec *e, tn_comm *comm, int32_t value, int64_t begin, int64_t count, float *out)
+tn_status tn_weights_read(tn_exec *e, int32_t value, int64_t begin, int64_t count, float *out)
 {
     for (int64_t done = 0; done < count;) {
         int64_t n = 0;
-        const float *from = find_element(e, comm, value, begin + done, &n);
+        const float *from = find_element(e, value, begin + done, &n);
         if (!from) TN_FAIL(TN_FAILED, "weights: no rank holds element %lld of value %d", (long long)(begin + done), value);
         if (n > count - done) n = count - done;
         memcpy(out + done, from, (size_t)n * sizeof(float));
@@ -108,17 +111,16 @@ tn_status tn_weights_read(tn_exec *e, tn_comm *comm, int32_t value, int64_t begi
 
 typedef struct source {
     tn_exec *e;
-    tn_comm *comm;
     const tn_weight *w;
 } source;
 
 static tn_status copy_piece(void *arg, int64_t i, int64_t begin, int64_t count, void *out)
 {
     const source *s = arg;
-    return tn_weights_read(s->e, s->comm, s->w[i].value, begin, count, out);
+    return tn_weights_read(s->e, s->w[i].value, begin, count, out);
 }
 
-static tn_status export_all(tn_recipe *r, tn_exec *e, tn_comm *comm, const char *dir, tn_arena *arena)
+static tn_status export_all(tn_recipe *r, tn_exec *e, const char *dir, tn_arena *arena)
 {
     const tn_graph *g = tn_exec_program(e)->g;
     tn_weight *w;
@@ -136,7 +138,7 @@ static tn_status export_all(tn_recipe *r, tn_exec *e, tn_comm *comm, const char 
         for (int d = 0; d < v->rank; d++) shape[d] = v->dim[d].extent;
         specs[i] = (tn_safetensors_spec){.name = w[i].hf_name, .dtype = TN_SAFETENSORS_F32, .rank = v->rank, .shape = shape};
     }
-    source s = {e, comm, w};
+    source s = {e, w};
     return tn_hf_export(dir, config, specs, n, copy_piece, &s);
 }
 
@@ -144,7 +146,7 @@ tn_status tn_weights_export(tn_recipe *r, tn_exec *e, tn_comm *comm, const char 
 {
     tn_arena arena = {0};
     tn_status st = comm ? tn_comm_sync(comm, TN_COMM_WORLD, "export", 0) : TN_OK;
-    if (!st && (!comm || tn_comm_rank(comm) == 0)) st = export_all(r, e, comm, dir, &arena);
+    if (!st && (!comm || tn_comm_rank(comm) == 0)) st = export_all(r, e, dir, &arena);
     if (!st && comm) st = tn_comm_sync(comm, TN_COMM_WORLD, "export", 0);
     tn_arena_fini(&arena);
     return st ? tn_error_while(st, "writing the weights to '%s'", dir) : TN_OK;

@@ -14,7 +14,7 @@ tn_status tn_weights_load(tn_recipe *r, tn_exec *e, const char *dir) TN_MUST_USE
 tn_status tn_weights_export(tn_recipe *r, tn_exec *e, tn_comm *comm, const char *dir) TN_MUST_USE;
 
 /* A parameter or gradient as a whole, from the shards of all ranks; copies elements [begin, begin + count). */
-tn_status tn_weights_read(tn_exec *e, tn_comm *comm, int32_t value, int64_t begin, int64_t count, float *out) TN_MUST_USE;
+tn_status tn_weights_read(tn_exec *e, int32_t value, int64_t begin, int64_t count, float *out) TN_MUST_USE;
 
 /* The parameters of a program: state nodes of kind param, with their Hugging Face names. Lives in `arena`. */
 typedef struct tn_weight {

@@ -214,7 +214,7 @@ static bool run_once(const tn_ops *t, const tn_ops_run *r, const tn_program *p, 
     tn_memory *memory = NULL;
     tn_exec *e = NULL;
     snprintf(name, sizeof name, "%s, %s, %d threads", r->name, tn_isa_name(cpu.isa), tn_pool_threads(cpu.pool));
-    bool ok = tn_ops_ok(tn_memory_create(&d.d, NULL, &p, 1, &memory), name) && tn_ops_ok(tn_exec_create(memory, p, &e), name);
+    bool ok = tn_ops_ok(tn_memory_create(&d.d, NULL, 0, &p, 1, &memory), name) && tn_ops_ok(tn_exec_create(memory, p, &e), name);
     if (ok) {
         leaves(t, e, true, name);
         if (watched) gaps(m, memory->base, gap_close, NULL);
