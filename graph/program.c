@@ -32,9 +32,23 @@ static bool casts(const tn_graph *g, const tn_node *n)
     return g->values[tn_node_in(g, n, 0)].dtype != g->values[n->out0].dtype;
 }
 
+bool tn_value_shares_heads(const tn_graph *g, const tn_value *v)
+{
+    return v->rank == 4 && v->dim[2].units > v->dim[2].extent && v->layout.type[TN_AXIS_TP] == TN_TYPE_S && v->layout.dim[TN_AXIS_TP] == 2 &&
+           g->mesh.size[TN_AXIS_TP] > v->dim[2].extent;
+}
+
+/* heads and merge_heads between elements cut in pieces of heads, and whole heads that ranks share. */
+static bool joins_heads(const tn_graph *g, const tn_node *n)
+{
+    if (n->op == TN_OP_heads) return tn_value_shares_heads(g, &g->values[n->out0]);
+    return n->op == TN_OP_merge_heads && tn_value_shares_heads(g, &g->values[tn_node_in(g, n, 0)]);
+}
+
 bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 {
     const tn_op *op = tn_op_get((tn_op_id)n->op);
+    if (n->op == TN_OP_heads || n->op == TN_OP_merge_heads) return !joins_heads(g, n);
     if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce)
         return !casts(g, n) && !tn_node_is_exchange(g, n);
     return op->view || n->op == TN_OP_unchunk;
@@ -42,6 +56,7 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 
 bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
 {
+    if (joins_heads(g, n) || n->op == TN_OP_kv_reduce) return true;
     bool places = n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce;
     if (!places) return false;
     const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
@@ -114,6 +129,11 @@ static int64_t piece_stride(const planner *q, int32_t piece)
     return tn_value_elements(v) * tn_dtype_bytes((tn_dtype)v->dtype);
 }
 
+static int64_t *moving_stride(tn_place *at, const tn_node *n)
+{
+    return tn_node_attr_text(n, "over")[0] == 'm' ? &at->microbatch_stride : &at->chunk_stride;
+}
+
 /* Views: (3). An unchunk's operand moves into the whole; the others move into their operand. */
 static void alias_views(planner *q)
 {
@@ -125,15 +145,14 @@ static void alias_views(planner *q)
         if (n->op == TN_OP_unchunk) {
             int32_t r = find_root(q, in);
             for (int32_t v = r; v <= in; v++)
-                if (find_root(q, v) == r) q->place[v].chunk_stride += piece_stride(q, in);
+                if (find_root(q, v) == r) *moving_stride(&q->place[v], n) += piece_stride(q, in);
             q->root[r] = out;
             continue;
         }
         q->root[out] = find_root(q, in);
         q->place[out] = q->place[in];
         if (n->op != TN_OP_chunk) continue;
-        if (tn_node_attr_text(n, "over")[0] == 'm') q->place[out].microbatch_stride += piece_stride(q, out);
-        else q->place[out].chunk_stride += piece_stride(q, out);
+        *moving_stride(&q->place[out], n) += piece_stride(q, out);
     }
 }
 
@@ -165,14 +184,22 @@ static tn_region region_of(const planner *q, int32_t root)
     return op == TN_OP_state ? TN_REGION_PROCESS : op == TN_OP_input ? TN_REGION_PLAN : TN_REGION_STEP;
 }
 
-static bool may_take(const planner *q, int64_t node, int32_t in, int32_t out)
+/* May `out` of a node be written over its operand k? It is the last to read that memory in every iteration, and reads it nowhere
+ * else, unless it goes element by element. */
+static bool may_take(const planner *q, int64_t node, int k, int32_t out)
 {
     const tn_graph *g = q->g;
-    int32_t r = find_root(q, in);
+    const tn_node *n = &g->nodes[node];
+    int32_t in = tn_node_in(g, n, k), r = find_root(q, in);
     const tn_value *a = &g->values[r], *b = &g->values[out];
-    return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out &&
-           q->end[r] == node + 1 && value_bytes(g, a) == value_bytes(g, b) && !q->place[in].chunk_stride &&
-           !q->place[in].microbatch_stride && !q->place[out].chunk_stride;
+    const loop *loops[2] = {&q->mb, &q->chunk};
+    for (int i = 0; i < 2; i++)
+        if (inside(loops[i], node) && !inside(loops[i], q->start[r])) return false; /* read again in the next iteration */
+    for (int i = 0; i < n->n_in; i++)
+        if (i != k && !tn_op_get((tn_op_id)n->op)->cheap && find_root(q, tn_node_in(g, n, i)) == r) return false;
+    return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out && q->end[r] == node + 1 &&
+           g->values[in].dtype == b->dtype && value_bytes(g, a) == value_bytes(g, b) && !q->place[in].chunk_stride &&
+           !q->place[in].microbatch_stride && !q->place[out].chunk_stride && !q->place[out].microbatch_stride;
 }
 
 static void alias_in_place(planner *q)
@@ -185,7 +212,7 @@ static void alias_in_place(planner *q)
             int32_t out = n->out0 + o;
             if (!op->reuse[o] || op->reuse[o] > n->n_in) continue;
             int32_t in = tn_node_in(g, n, op->reuse[o] - 1), r = find_root(q, in);
-            if (!op->reuse_must && !may_take(q, i, in, out)) continue;
+            if (!op->reuse_must && !may_take(q, i, op->reuse[o] - 1, out)) continue;
             q->root[out] = r;
             if (q->end[out] > q->end[r]) {
                 q->end[r] = q->end[out];
