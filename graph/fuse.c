@@ -103,6 +103,8 @@ static tn_status emit_partner(fuser *f, int64_t i)
 
 /* ---------------------------------------------------------------------------------------------- pointwise groups */
 
+enum { MAX_AGAIN = 4 };
+
 typedef struct group {
     tn_fuse_prog prog;
     int32_t reg_value[TN_FUSE_MAX_INS]; /* old value of each register */
@@ -116,16 +118,27 @@ static int find_reg(const group *q, int32_t value)
     return -1;
 }
 
-/* Can this unary of forward be computed again in backward for free? Its input is read there anyway. */
-static bool again(const fuser *f, int32_t value, const tn_node *user)
+/* A unary of forward whose input backward reads anyway: computing it again there costs no memory. */
+static bool cheap(const fuser *f, int32_t value)
 {
     const tn_graph *g = f->r.old;
     const tn_node *p = &g->nodes[g->values[value].node];
-    if (p->op != TN_OP_unary || p->phase != TN_PHASE_F || user->phase == TN_PHASE_F) return false;
+    if (p->op != TN_OP_unary || p->phase != TN_PHASE_F) return false;
     int32_t x = tn_node_in(g, p, 0);
     for (int64_t u = f->uses.first[x]; u < f->uses.first[x + 1]; u++)
         if (g->nodes[f->uses.users[u]].op == TN_OP_unary_bwd) return true;
     return false;
+}
+
+/* Does this node of backward compute the value again? Not a long chain of them: its group would not hold it. */
+static bool again(const fuser *f, int32_t value, const tn_node *user)
+{
+    const tn_graph *g = f->r.old;
+    int depth = 0;
+    if (user->phase == TN_PHASE_F || user->scope == TN_SCOPE_TAIL) return false;
+    for (; cheap(f, value); value = tn_node_in(g, &g->nodes[g->values[value].node], 0))
+        if (++depth > MAX_AGAIN) return false;
+    return depth > 0;
 }
 
 static bool add_ins(const fuser *f, group *q, int64_t node, const tn_node *user);
@@ -185,24 +198,8 @@ static bool connected(const fuser *f, const group *q, const tn_node *n)
     return false;
 }
 
-/* The run of nodes from i that make one group; *end is behind it. */
-static void collect(const fuser *f, int64_t i, group *q, int64_t *end)
-{
-    const tn_graph *g = f->r.old;
-    *q = (group){0};
-    int64_t k = i;
-    for (; k < g->n_nodes && f->partner[k] == -1 && like(g, &g->nodes[i], &g->nodes[k]); k++) {
-        group before = *q;
-        if (k > i && !connected(f, q, &g->nodes[k])) break;
-        if (!add_ins(f, q, k, &g->nodes[k])) {
-            *q = before;
-            break;
-        }
-    }
-    *end = k;
-}
-
-/* Is the value read by a node outside of [begin, end) that does not compute it again itself? */
+/* Is the value read by a node outside of [begin, end) that does not compute it again itself? What nobody reads is a result of the
+ * whole graph. */
 static bool leaves(const fuser *f, int32_t value, int64_t begin, int64_t end)
 {
     const tn_graph *g = f->r.old;
@@ -212,22 +209,43 @@ static bool leaves(const fuser *f, int32_t value, int64_t begin, int64_t end)
         if (pointwise(&g->nodes[user]) && f->partner[user] == -1 && again(f, value, &g->nodes[user])) continue;
         return true;
     }
-    return false;
+    return tn_uses_count(&f->uses, value) == 0;
+}
+
+/* The outputs of the group of nodes [begin, end): registers into `out`, which has room for all of them. */
+static int outputs(const fuser *f, const group *q, int64_t begin, int64_t end, int *out)
+{
+    int n = 0;
+    for (int i = 0; i < q->prog.n; i++) {
+        int64_t node = f->r.old->values[q->reg_value[i]].node;
+        if (node >= begin && node < end && leaves(f, q->reg_value[i], begin, end)) out[n++] = i;
+    }
+    return n;
+}
+
+/* The longest run of nodes from i that makes one group; *end is behind it. */
+static void collect(const fuser *f, int64_t i, group *q, int64_t *end)
+{
+    const tn_graph *g = f->r.old;
+    group next = {0};
+    int out[TN_FUSE_MAX_INS];
+    *q = next;
+    *end = i;
+    for (int64_t k = i; k < g->n_nodes && f->partner[k] == -1 && like(g, &g->nodes[i], &g->nodes[k]); k++) {
+        if (k > i && !connected(f, &next, &g->nodes[k])) break;
+        if (!add_ins(f, &next, k, &g->nodes[k])) break;
+        if (outputs(f, &next, i, k + 1, out) > TN_FUSE_MAX_OUT) continue; /* a later node may be the last to read one */
+        *q = next;
+        *end = k + 1;
+    }
 }
 
 static tn_status emit_group(fuser *f, group *q, int64_t begin, int64_t end)
 {
     const tn_graph *g = f->r.old;
-    int32_t in[TN_FUSE_MAX_IN], out, outs[TN_FUSE_MAX_OUT];
+    int32_t in[TN_FUSE_MAX_IN], out;
     char text[512];
-    for (int i = 0; i < q->prog.n; i++) {
-        int32_t v = q->reg_value[i];
-        bool own = g->values[v].node >= begin && g->values[v].node < end;
-        if (!own || !leaves(f, v, begin, end)) continue;
-        if (q->prog.n_out == TN_FUSE_MAX_OUT) TN_FAIL(TN_FAILED, "fuse: more than %d outputs", TN_FUSE_MAX_OUT);
-        outs[q->prog.n_out] = v;
-        q->prog.out[q->prog.n_out++] = i;
-    }
+    q->prog.n_out = outputs(f, q, begin, end, q->prog.out);
     for (int i = 0; i < q->prog.n_in; i++) in[i] = f->r.map[q->in_value[i]];
     tn_fuse_print(&q->prog, text, sizeof text);
     const tn_node *n = &g->nodes[begin];
@@ -235,7 +253,7 @@ static tn_status emit_group(fuser *f, group *q, int64_t begin, int64_t end)
     tn_node_desc d = {.op = TN_OP_fused, .n_in = q->prog.n_in, .in = in, .n_attrs = 2, .attrs = attrs, .path = n->path,
                       .phase = (tn_phase)n->phase, .scope = (tn_scope)n->scope, .stage = n->stage};
     TN_TRY(tn_graph_add(f->r.g, &d, &out));
-    for (int i = 0; i < q->prog.n_out; i++) f->r.map[outs[i]] = out + i;
+    for (int i = 0; i < q->prog.n_out; i++) f->r.map[q->reg_value[q->prog.out[i]]] = out + i;
     return TN_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "graph/fuse.h"
 
+#include "engine/base/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,7 @@ void tn_fuse_print(const tn_fuse_prog *p, char *out, size_t size)
         if (i) put(out, size, "; ");
         if (s->op == TN_OP_unary) snprintf(buf, sizeof buf, "%s", s->f);
         else if (s->op == TN_OP_unary_bwd) snprintf(buf, sizeof buf, "%s_bwd", s->f);
-        else if (s->op == TN_OP_scale) snprintf(buf, sizeof buf, "scale=%.17g", s->by);
+        else if (s->op == TN_OP_scale) snprintf(buf, sizeof buf, "scale=%s", tn_text_double(s->by).s);
         else snprintf(buf, sizeof buf, "%s", tn_op_name(s->op));
         put(out, size, buf);
         for (int k = 0; k < s->n_in; k++) {
@@ -100,6 +102,8 @@ bool tn_fuse_parse(const char *text, tn_fuse_prog *out)
         p.out[p.n_out++] = r;
     }
     if (!p.n || !p.n_out) return false;
+    tn_fuse_print(&p, buf, sizeof buf);
+    if (strcmp(buf, text)) return false; /* one way to write it: blanks, leading zeros, 1.0 for 1 */
     *out = p;
     return true;
 }

@@ -39,6 +39,7 @@ typedef struct tn_ops {
     tn_graph *g;
     int64_t under_test; /* the node that was added last */
     tn_scope scope;     /* of the next nodes; HEAD and TAIL where the op belongs there */
+    tn_phase phase;     /* of the next nodes */
     bool through_nodes; /* f32 operands are made by a node each */
     int n_leaves;       /* states and inputs; leaf i is named "leaf<i>" and holds content[i] (f32 and i32 are exact in double) */
     int32_t leaf[TN_OPS_MAX];
@@ -152,6 +153,11 @@ typedef struct tn_ops_run {
 
 /* Plans and runs everywhere as the head of this file says; false: a check failed before there were results. */
 bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results *out);
+
+/* Lowers t's graph, runs it everywhere and compares the values with their formulas (tests/unit/test_ops.c). */
+bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values, tn_ops_results *out);
+
+bool tn_ops_same(const tn_ops_results *a, const tn_ops_results *b); /* the same bits */
 void tn_ops_results_free(tn_ops_results *r);
 void tn_ops_end(void); /* gives threads back */
 

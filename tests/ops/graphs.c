@@ -161,7 +161,7 @@ int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layou
     snprintf(text, sizeof text, "%s", attrs ? attrs : "");
     if (layout && !tn_layout_parse(layout, &to)) give_up(layout);
     tn_node_desc d = {.op = op, .n_in = n_in, .in = in, .n_attrs = read_attrs(text, named), .attrs = named, .path = "test",
-                      .scope = scope_of(t, op), .layout = layout ? &to : NULL};
+                      .phase = t->phase, .scope = scope_of(t, op), .layout = layout ? &to : NULL};
     if (tn_graph_add(t->g, &d, &out)) give_up(tn_op_name(op));
     t->under_test = t->g->n_nodes - 1;
     return out;

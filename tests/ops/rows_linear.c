@@ -135,7 +135,7 @@ static void build_bwd_w(tn_ops *t, int i)
 }
 
 const tn_op_test tn_op_test_linear = {.n_cases = TN_COUNT(linears), .build = build_linear, .ref = ref_linear, .tolerance = 2e-6,
-                                      .gradient = 4e-6, .more = more_linear};
-const tn_op_test tn_op_test_linear_add = {.n_cases = 3, .build = build_linear_add, .ref = ref_linear, .tolerance = 2e-6};
+                                      .gradient = 1e-6, .more = more_linear};
+const tn_op_test tn_op_test_linear_add = {.n_cases = 3, .build = build_linear_add, .ref = ref_linear, .tolerance = 6e-7};
 const tn_op_test tn_op_test_linear_bwd_x = {.n_cases = 4, .build = build_bwd_x, .ref = ref_bwd_x, .tolerance = 3e-6};
 const tn_op_test tn_op_test_linear_bwd_w = {.n_cases = 4, .build = build_bwd_w, .ref = ref_bwd_w, .tolerance = 3e-6};

@@ -85,7 +85,7 @@ static void more_embedding(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_embedding = {.n_cases = TN_COUNT(embeddings), .build = build_embedding, .ref = ref_embedding, .gradient = 1e-6,
+const tn_op_test tn_op_test_embedding = {.n_cases = TN_COUNT(embeddings), .build = build_embedding, .ref = ref_embedding, .gradient = 1e-7,
                                          .more = more_embedding};
 const tn_op_test tn_op_test_embedding_bwd = {.n_cases = TN_COUNT(embeddings), .build = build_embedding_bwd, .ref = ref_embedding_bwd, .tolerance = 5e-7};
 
@@ -225,10 +225,10 @@ static void build_loss_bwd(tn_ops *t, int i)
 }
 
 const tn_op_test tn_op_test_cross_entropy = {.n_cases = TN_COUNT(losses), .build = build_cross_entropy, .ref = ref_cross_entropy,
-                                             .tolerance = 5e-7, .gradient = 1e-6, .loss = mean_loss, .more = more_cross_entropy};
-const tn_op_test tn_op_test_loss_parts = {.n_cases = TN_COUNT(losses), .build = build_parts, .ref = ref_parts, .tolerance = 1e-6};
-const tn_op_test tn_op_test_loss_merge = {.n_cases = TN_COUNT(losses) + 1, .build = build_merge, .ref = ref_merge, .tolerance = 1e-6};
-const tn_op_test tn_op_test_loss_bwd = {.n_cases = TN_COUNT(losses), .build = build_loss_bwd, .ref = ref_loss_bwd, .tolerance = 3e-6};
+                                             .tolerance = 5e-7, .gradient = 2e-7, .loss = mean_loss, .more = more_cross_entropy};
+const tn_op_test tn_op_test_loss_parts = {.n_cases = TN_COUNT(losses), .build = build_parts, .ref = ref_parts, .tolerance = 3e-7};
+const tn_op_test tn_op_test_loss_merge = {.n_cases = TN_COUNT(losses) + 1, .build = build_merge, .ref = ref_merge, .tolerance = 3e-7};
+const tn_op_test tn_op_test_loss_bwd = {.n_cases = TN_COUNT(losses), .build = build_loss_bwd, .ref = ref_loss_bwd, .tolerance = 3e-7};
 
 /* ---- sums and counts */
 

@@ -139,8 +139,8 @@ static void build_fold(tn_ops *t, int i)
     TN_OPS_NODE(t, TN_OP_fold_leaves, NULL, leaves);
 }
 
-const tn_op_test tn_op_test_rmsnorm_leaves = {.n_cases = TN_COUNT(leaf_dims), .build = build_leaves, .ref = ref_leaves, .tolerance = 1e-5};
-const tn_op_test tn_op_test_fold_leaves = {.n_cases = TN_COUNT(leaf_dims), .build = build_fold, .ref = ref_fold, .tolerance = 1e-5};
+const tn_op_test tn_op_test_rmsnorm_leaves = {.n_cases = TN_COUNT(leaf_dims), .build = build_leaves, .ref = ref_leaves, .tolerance = 1e-6};
+const tn_op_test tn_op_test_fold_leaves = {.n_cases = TN_COUNT(leaf_dims), .build = build_fold, .ref = ref_fold, .tolerance = 6e-7};
 const tn_op_test tn_op_test_rmsnorm_bwd_w = {.n_cases = TN_COUNT(norms), .build = build_norm_bwd_w, .ref = ref_norm_bwd_w, .tolerance = 1e-6};
 
 /* ---- rope: x [b, s, h, k], positions [b, s], table [p, k] of cos, then sin */

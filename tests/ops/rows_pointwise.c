@@ -126,11 +126,11 @@ static void build_unary_bwd(tn_ops *t, int i)
 }
 
 const tn_op_test tn_op_test_add = {.n_cases = N_DIMS, .build = build_add, .ref = ref, .tolerance = 6e-8, .gradient = 1e-7, .more = more_add};
-const tn_op_test tn_op_test_mul = {.n_cases = N_DIMS, .build = build_mul, .ref = ref, .tolerance = 6e-8, .gradient = 1e-6};
-const tn_op_test tn_op_test_scale = {.n_cases = TN_COUNT(dims), .build = build_scale, .ref = ref, .tolerance = 1.2e-7, .gradient = 1e-6};
-const tn_op_test tn_op_test_unary = {.n_cases = 2 * N_FUNCTIONS, .build = build_unary, .ref = ref, .tolerance = 5e-7, .gradient = 2e-6,
+const tn_op_test tn_op_test_mul = {.n_cases = N_DIMS, .build = build_mul, .ref = ref, .tolerance = 6e-8, .gradient = 1e-7};
+const tn_op_test tn_op_test_scale = {.n_cases = TN_COUNT(dims), .build = build_scale, .ref = ref, .tolerance = 1.2e-7, .gradient = 1e-7};
+const tn_op_test tn_op_test_unary = {.n_cases = 2 * N_FUNCTIONS, .build = build_unary, .ref = ref, .tolerance = 2e-7, .gradient = 2e-7,
                                      .more = more_unary};
-const tn_op_test tn_op_test_unary_bwd = {.n_cases = 2 * N_FUNCTIONS, .build = build_unary_bwd, .ref = ref, .tolerance = 2e-6};
+const tn_op_test tn_op_test_unary_bwd = {.n_cases = 2 * N_FUNCTIONS, .build = build_unary_bwd, .ref = ref, .tolerance = 4e-7};
 
 /* ---- fused */
 
@@ -190,4 +190,4 @@ static void more_fused(void)
     }
 }
 
-const tn_op_test tn_op_test_fused = {.n_cases = 2 * TN_COUNT(programs), .build = build_fused, .ref = ref_fused, .tolerance = 4e-6, .more = more_fused};
+const tn_op_test tn_op_test_fused = {.n_cases = 2 * TN_COUNT(programs), .build = build_fused, .ref = ref_fused, .tolerance = 1e-6, .more = more_fused};

@@ -85,7 +85,7 @@ static void compare(const char *name, const tn_graph *g, int32_t value, const un
 
 typedef struct kept {
     int n;
-    int32_t value[TN_OPS_MAX], lowered[TN_OPS_MAX]; /* in t.g; after lowering */
+    int32_t value[TN_OPS_MAX];
 } kept;
 
 static void keep(kept *k, int32_t value)
@@ -95,20 +95,19 @@ static void keep(kept *k, int32_t value)
     if (TN_CHECK(k->n < TN_OPS_MAX)) k->value[k->n++] = value;
 }
 
-/* Runs the lowered graph and compares what is kept with its formulas. */
-static bool run_kept(const char *name, const tn_ops *t, kept *k, tn_ops_results *out)
+bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values, tn_ops_results *out)
 {
-    tn_graph *low;
+    tn_graph *low, *copy;
+    int32_t lowered[TN_OPS_MAX];
     if (!tn_ops_ok(tn_pass_lower(t->g, &low), name)) return false;
-    for (int i = 0; i < k->n; i++) k->lowered[i] = tn_ops_find_again(t->g, k->value[i], low);
+    for (int i = 0; i < n; i++) lowered[i] = tn_ops_find_again(t->g, values[i], low);
     int32_t watch = tn_ops_find_again(t->g, t->g->nodes[t->under_test].out0, low);
     double **doubles = tn_ops_doubles(t, low);
     tn_ops_evaluate(low, doubles, &t->step, low->n_nodes);
-    tn_graph *copy;
     bool ok = tn_ops_ok(tn_pass_lower(t->g, &copy), name); /* the program takes its graph over */
-    tn_ops_run r = {name, copy, k->n, k->lowered, low->values[watch].node};
+    tn_ops_run r = {name, copy, n, lowered, low->values[watch].node};
     if (ok) ok = tn_ops_run_everywhere(t, &r, out);
-    for (int i = 0; ok && i < k->n; i++) compare(name, low, k->lowered[i], out->bytes[i], doubles[k->lowered[i]]);
+    for (int i = 0; ok && i < n; i++) compare(name, low, lowered[i], out->bytes[i], doubles[lowered[i]]);
     tn_ops_doubles_free(doubles, low);
     tn_graph_destroy(low);
     return ok;
@@ -140,7 +139,7 @@ static void forward_case(const char *name, tn_op_id op, int i, bool through_node
     const tn_node *n = &t.g->nodes[t.under_test];
     TN_CHECK_MSG(n->op == op, "%s: builds no %s", name, tn_op_name(op));
     for (int o = 0; o < n->n_out; o++) keep(&k, n->out0 + o);
-    if (run_kept(name, &t, &k, out) && through_nodes && may_take_over(t.g, n))
+    if (tn_ops_compute(name, &t, k.n, k.value, out) && through_nodes && may_take_over(t.g, n))
         TN_CHECK_MSG(out->took_over, "%s: no output takes over its operand's memory", name);
     tn_ops_fini(&t);
 }
@@ -263,7 +262,7 @@ static void gradient_case(const char *name, tn_op_id op, int i)
         }
         for (int64_t m = q.n_forward; m < g->n_nodes; m++)
             for (int o = 0; g->nodes[m].n_in && o < g->nodes[m].n_out; o++) keep(&k, g->nodes[m].out0 + o);
-        if (run_kept(name, &q.t, &k, &results)) {
+        if (tn_ops_compute(name, &q.t, k.n, k.value, &results)) {
             q.values = tn_ops_doubles(&q.t, g);
             for (int p = 0; p < q.n.n_in; p++) {
                 int32_t in = tn_node_in(g, &q.n, p);
@@ -289,9 +288,7 @@ static void run_row(tn_op_id op)
         forward_case(name, op, i, false, &plain);
         snprintf(name, sizeof name, "%s case %d through nodes", tn_op_name(op), i);
         forward_case(name, op, i, true, &through);
-        for (int k = 0; k < plain.n && k < through.n; k++)
-            TN_CHECK_MSG(plain.n_bytes[k] == through.n_bytes[k] && !memcmp(plain.bytes[k], through.bytes[k], (size_t)plain.n_bytes[k]),
-                         "%s: other bits", name);
+        TN_CHECK_MSG(tn_ops_same(&plain, &through), "%s: other bits", name);
         tn_ops_results_free(&plain);
         tn_ops_results_free(&through);
         snprintf(name, sizeof name, "gradient of %s case %d", tn_op_name(op), i);
