@@ -31,7 +31,11 @@ struct tn_exchange {
 
 typedef struct builder {
     const tn_graph *g;
-    const tn_value *a, *b; /* global */
+    const tn_value *a, *b; /* global; heads and their elements as one dim */
+    tn_value flat[2];
+    int heads;             /* which of them was made of whole heads: 1 a, 2 b */
+    int64_t head_dim;
+    bool shared;           /* pending over the ranks that share key/value heads */
     int at[TN_N_AXES];
     bool moved[TN_N_AXES];   /* axes on which the layout changes and which are larger than 1 */
     bool pending[TN_N_AXES]; /* of those, P in the source */
@@ -40,6 +44,12 @@ typedef struct builder {
 
 static int64_t shard(const builder *q, const tn_value *v, const int *at, int d, int64_t *begin)
 {
+    bool whole_heads = d == 2 && ((q->heads == 1 && v == q->a) || (q->heads == 2 && v == q->b));
+    if (whole_heads) {
+        int64_t n = tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent / q->head_dim, v->dim[d].units, begin);
+        *begin *= q->head_dim;
+        return n * q->head_dim;
+    }
     return tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent, v->dim[d].units, begin);
 }
 
@@ -51,7 +61,13 @@ static int members(const builder *q, const int *at, int16_t *out)
         int other[TN_N_AXES];
         bool in = true;
         tn_mesh_coordinates(&q->g->mesh, r, other);
-        for (int x = 0; x < TN_N_AXES; x++) in &= q->pending[x] || other[x] == at[x];
+        for (int x = 0; x < TN_N_AXES; x++) in &= q->pending[x] || other[x] == at[x] || (q->shared && x == TN_AXIS_TP);
+        if (in && q->shared) {
+            int64_t mine, theirs;
+            shard(q, q->a, at, 2, &mine);
+            shard(q, q->a, other, 2, &theirs);
+            in = mine == theirs;
+        }
         if (in) out[n++] = (int16_t)r;
     }
     return n;
@@ -94,6 +110,24 @@ static bool intersect(const builder *q, const int *at, piece *p)
     return true;
 }
 
+/* Local extents of the flat form follow from the heads where there are heads. */
+static void flatten(builder *q, const tn_node *n)
+{
+    if (n->op != TN_OP_heads && n->op != TN_OP_merge_heads) return;
+    const tn_value *v[2] = {q->a, q->b};
+    for (int i = 0; i < 2; i++) {
+        q->flat[i] = *v[i];
+        if (v[i]->rank != 4) continue;
+        q->flat[i].rank = 3;
+        q->flat[i].dim[2].extent = v[i]->dim[2].extent * v[i]->dim[3].extent;
+    }
+    q->heads = v[0]->rank == 4 ? 1 : 2;
+    q->head_dim = q->heads == 1 ? v[0]->dim[3].extent : v[1]->dim[3].extent;
+    q->a = &q->flat[0];
+    q->b = &q->flat[1];
+    q->moved[TN_AXIS_TP] = true;
+}
+
 static tn_status check(const builder *q, const tn_node *n)
 {
     for (int x = 0; x < TN_N_AXES; x++) {
@@ -111,7 +145,7 @@ static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
     int n = 1, axes[TN_N_AXES], n_axes = 0;
     void *mem;
     for (int a = 0; a < TN_N_AXES; a++)
-        if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S) {
+        if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S && q->heads != 1) { /* whole heads hold their own elements */
             axes[n_axes++] = a;
             n *= q->g->mesh.size[a];
         }
@@ -141,7 +175,8 @@ static tn_status make_group(const builder *q, tn_exchange *x)
         tn_mesh_coordinates(&q->g->mesh, r, other);
         for (int a = 0; a < TN_N_AXES; a++) {
             tn_type src = (tn_type)q->a->layout.type[a];
-            in &= (q->moved[a] && (src == TN_TYPE_S || src == TN_TYPE_P)) || other[a] == q->at[a];
+            bool far = q->moved[a] && (src == TN_TYPE_P || (src == TN_TYPE_S && q->heads != 1));
+            in &= far || (q->shared && a == TN_AXIS_TP) || other[a] == q->at[a];
         }
         if (in) ranks[n++] = r;
     }
@@ -160,6 +195,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
         q.moved[x] = q.g->mesh.size[x] > 1 && (a->type[x] != b->type[x] || a->dim[x] != b->dim[x]);
         q.pending[x] = q.moved[x] && a->type[x] == TN_TYPE_P;
     }
+    q.shared = n->op == TN_OP_kv_reduce;
+    flatten(&q, n);
     TN_TRY(check(&q, n));
     for (int d = 0; d < q.b->rank; d++) q.count[d] = shard(&q, q.b, q.at, d, &q.begin[d]);
     TN_TRY(tn_arena_alloc(arena, sizeof(tn_exchange), &mem));

@@ -2,6 +2,7 @@
  * nodes that run once a step move to the front. */
 #include "graph/op.h"
 #include "graph/passes.h"
+#include "graph/program.h"
 #include "graph/rewrite.h"
 
 /* The parts of a sum over a parameter dim: only a dim that the tables place on an axis can be split by a layout; the others
@@ -118,6 +119,19 @@ static tn_status expand_loss(tn_rewrite *r, int64_t i)
     return tn_rewrite_add(r, i, &d);
 }
 
+/* dK and dV of shared heads are complete before anything else reads them. */
+static tn_status reduce_shared(lowering *w, int64_t i)
+{
+    const tn_node *n = &w->r.old->nodes[i];
+    for (int k = 1; n->op == TN_OP_attention_bwd && k < 3; k++) {
+        int32_t v = w->r.map[n->out0 + k];
+        if (!tn_value_shares_heads(w->r.g, &w->r.g->values[v])) continue;
+        tn_node_desc d = {.op = TN_OP_kv_reduce, .n_in = 1, .in = &v, .path = n->path, .phase = TN_PHASE_COMM, .scope = (tn_scope)n->scope, .stage = n->stage};
+        TN_TRY(tn_graph_add(w->r.g, &d, &w->r.map[n->out0 + k]));
+    }
+    return TN_OK;
+}
+
 static bool split_positions(const tn_graph *g, const tn_value *x)
 {
     tn_axis axes[TN_N_AXES];
@@ -171,6 +185,23 @@ static tn_status reduce_loss(tn_rewrite *r)
     return TN_OK;
 }
 
+/* Tensor parallelism splits the query heads; the key/value heads are split with them, or shared by whole ranks. */
+static tn_status check_heads(const tn_graph *g, const tn_node *n)
+{
+    const tn_value *q = &g->values[tn_node_in(g, n, 0)], *k = &g->values[tn_node_in(g, n, 1)];
+    int64_t tp = g->mesh.size[TN_AXIS_TP], heads = q->dim[2].extent, shared = k->dim[2].extent;
+    if (n->op != TN_OP_attention || q->layout.type[TN_AXIS_TP] != TN_TYPE_S) return TN_OK;
+    int64_t legal = tp;
+    bool power = g->canonical; /* of two, to keep the bits */
+    while (legal > heads || (legal % shared && shared % legal) || (power && (legal & (legal - 1)))) legal--;
+    if (legal == tp) return TN_OK;
+    if (tp > heads)
+        TN_FAIL(TN_BAD_INPUT, "%s: parallelism.tensor_parallel_degree: %lld ranks cannot split %lld query heads; the nearest is %lld", n->path,
+                (long long)tp, (long long)heads, (long long)legal);
+    TN_FAIL(TN_BAD_INPUT, "%s: parallelism.tensor_parallel_degree: %lld neither divides the %lld key/value heads nor is a multiple of them; the nearest is %lld",
+            n->path, (long long)tp, (long long)shared, (long long)legal);
+}
+
 static tn_status emit(lowering *w, tn_scope first, tn_scope last)
 {
     tn_rewrite *r = &w->r;
@@ -178,9 +209,11 @@ static tn_status emit(lowering *w, tn_scope first, tn_scope last)
         const tn_node *n = &r->old->nodes[i];
         if (n->scope < first || n->scope > last) continue;
         bool gain = n->op == TN_OP_rmsnorm_bwd_w && split_positions(r->old, &r->old->values[tn_node_in(r->old, n, 1)]);
+        if (n->op == TN_OP_attention) TN_TRY(check_heads(r->old, n));
         if (n->op == TN_OP_cross_entropy) TN_TRY(expand_loss(r, i));
         else if (gain) TN_TRY(expand_gain(w, i));
         else TN_TRY(copy(w, i));
+        TN_TRY(reduce_shared(w, i));
     }
     return TN_OK;
 }

@@ -331,7 +331,7 @@ static tn_status run_order(search *s, const order *o, tn_pack_item *items, tn_pa
     int64_t long_peak = s->peak;
     for (int round = 0; round < o->rounds && !all_below; round++) {
         if (round >= EXACT_ROUNDS && good(r)) break;
-        if (round && s->work > MAX_WORK) break;
+        if (round && (s->work > MAX_WORK || long_peak > s->bound)) break;
         s->peak = long_peak;
         TN_TRY(place_short(s, &all_below));
         if (s->peak >= r->peak) continue;

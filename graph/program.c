@@ -49,6 +49,7 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 {
     const tn_op *op = tn_op_get((tn_op_id)n->op);
     if (n->op == TN_OP_heads || n->op == TN_OP_merge_heads) return !joins_heads(g, n);
+    if (n->op == TN_OP_kv_reduce) return !tn_node_is_exchange(g, n);
     if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce)
         return !casts(g, n) && !tn_node_is_exchange(g, n);
     return op->view || n->op == TN_OP_unchunk;
@@ -56,7 +57,8 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 
 bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
 {
-    if (joins_heads(g, n) || n->op == TN_OP_kv_reduce) return true;
+    if (joins_heads(g, n)) return true;
+    if (n->op == TN_OP_kv_reduce) return tn_value_shares_heads(g, &g->values[n->out0]);
     bool places = n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce;
     if (!places) return false;
     const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];

@@ -168,6 +168,15 @@ bool tn_layout_parse(const char *text, tn_layout *out)
     return true;
 }
 
+/* Part r of n of `count` elements in `units`. More units than elements: key/value heads shared by more query heads than there are;
+ * a part holds every one that its query heads read, so parts overlap where n exceeds the heads. */
+static void cut(int64_t count, int64_t units, int64_t r, int64_t n, int64_t *lo, int64_t *hi)
+{
+    *lo = tn_order_cut(count, units, r, n);
+    *hi = tn_order_cut(count, units, r + 1, n);
+    if (units > count) *hi = ((r + 1) * units / n * count + units - 1) / units;
+}
+
 int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN_N_AXES], int dim,
                         int64_t extent, int64_t units, int64_t *begin_out)
 {
@@ -175,10 +184,9 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     int n = tn_layout_axes(l, dim, axes);
     int64_t begin = 0, count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
-        int64_t size = mesh->size[axes[i]], r = at[axes[i]];
+        int64_t size = mesh->size[axes[i]], r = at[axes[i]], lo, hi;
         if (axes[i] != TN_AXIS_TP) in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
-        int64_t lo = tn_order_cut(count, in_units, r, size);
-        int64_t hi = tn_order_cut(count, in_units, r + 1, size);
+        cut(count, in_units, r, size, &lo, &hi);
         if (in_units) in_units = (r + 1) * in_units / size - r * in_units / size;
         begin += lo;
         count = hi - lo;
@@ -193,15 +201,15 @@ int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int6
     int n = tn_layout_axes(l, dim, axes);
     int64_t count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
-        int64_t size = mesh->size[axes[i]];
+        int64_t size = mesh->size[axes[i]], most = 0;
         if (axes[i] != TN_AXIS_TP) in_units = 0;
-        if (in_units) {
-            int64_t most = (in_units + size - 1) / size;
-            count = (most * count + in_units - 1) / in_units;
-            in_units = most;
-        } else {
-            count = (count + size - 1) / size;
+        for (int64_t r = 0; in_units && r < size; r++) {
+            int64_t lo, hi;
+            cut(count, in_units, r, size, &lo, &hi);
+            if (hi - lo > most) most = hi - lo;
         }
+        count = in_units ? most : (count + size - 1) / size;
+        in_units = (in_units + size - 1) / size;
     }
     return count;
 }

@@ -37,6 +37,7 @@ const tn_kernel tn_cpu_kernel_unchunk = {0};
 const tn_kernel tn_cpu_kernel_cross_entropy = {0};
 const tn_kernel tn_cpu_kernel_unshard = {0};
 const tn_kernel tn_cpu_kernel_reduce = {0};
+const tn_kernel tn_cpu_kernel_kv_reduce = {0};
 
 static const tn_kernel *const table[TN_N_OPS] = {
 #define TN_OP(name) &tn_cpu_kernel_##name,

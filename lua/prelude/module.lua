@@ -41,7 +41,7 @@ end
 
 -- An extent or nn.heads as { extent, units }.
 function M.dim(d)
-  if kind_of(d) == "heads" then return { d.n * d.head_dim, d.n } end
+  if kind_of(d) == "heads" then return { d.n * d.head_dim, d.of } end -- cut as the query heads are
   if math.type(d) == "float" and d == d // 1 and d < 2 ^ 53 then d = d // 1 | 0 end
   if math.type(d) ~= "integer" or d < 1 then
     error(("a dim is a whole number from 1 on or nn.heads, not %s"):format(tostring(d)), 0)

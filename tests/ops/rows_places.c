@@ -339,4 +339,12 @@ static void more_reduce(void)
 }
 
 const tn_op_test tn_op_test_unshard = {.n_cases = 2, .build = build_unshard, .ref = copy, .more = more_unshard};
+static void build_kv_reduce(tn_ops *t, int i)
+{
+    static const char *const dims[] = {"2,3,2,8", "1,5,4,16 {dp:0 cp:R tp:2}"};
+    int32_t x = tn_ops_f32(t, f32(dims[i]));
+    tn_ops_node(t, TN_OP_kv_reduce, NULL, NULL, 1, &x);
+}
+
+const tn_op_test tn_op_test_kv_reduce = {.n_cases = 2, .build = build_kv_reduce, .ref = copy};
 const tn_op_test tn_op_test_reduce = {.n_cases = 2, .build = build_reduce, .ref = copy, .more = more_reduce};

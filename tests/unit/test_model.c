@@ -297,7 +297,7 @@ static void check_loaded(const char *dir, const char *more, double theta, double
                        *table = find_parameter(g, "rope.cache");
         const tn_value *wk = find_parameter(g, "layers.0.attention.wk.weight");
         TN_CHECK(w1 && w1->dim[0].extent == 200 && w1->dim[1].extent == 96);
-        TN_CHECK(wk && wk->dim[0].extent == 32 && wk->dim[0].units == 2);
+        TN_CHECK(wk && wk->dim[0].extent == 32 && wk->dim[0].units == 6);
         snprintf(name, sizeof name, "layers.%lld.norm.weight", (long long)layers - 1);
         TN_CHECK(table && tn_node_attr_num(&g->nodes[table->node], "theta") == theta);
         TN_CHECK(table && tn_node_attr_num(&g->nodes[table->node], "factor") == factor);

@@ -108,7 +108,7 @@ static void test_values(void)
     const tn_value *wk = &g->values[find_state(g, "layers.2.attention.wk.weight")->out0];
     const tn_value *wo = &g->values[find_state(g, "layers.2.attention.wo.weight")->out0];
     TN_CHECK(wq->dim[0].extent == 96 && wq->dim[0].units == 6 && wq->dim[1].extent == 96 && wq->dim[1].units == 0);
-    TN_CHECK(wk->dim[0].extent == 32 && wk->dim[0].units == 2 && wk->dtype == TN_F32 && wk->grad);
+    TN_CHECK(wk->dim[0].extent == 32 && wk->dim[0].units == 6 && wk->dtype == TN_F32 && wk->grad);
     TN_CHECK(wo->dim[0].units == 0 && wo->dim[1].extent == 96 && wo->dim[1].units == 6);
     check_layout(wq, "{dp:R cp:R tp:0}");
     check_layout(wo, "{dp:R cp:R tp:1}");
