@@ -247,6 +247,7 @@ bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results 
         int k = o < 4 ? tn_op_get((tn_op_id)n->op)->reuse[o] - 1 : -1;
         if (k >= 0 && k < n->n_in) out->took_over |= p->places[n->out0 + o].buffer == p->places[tn_node_in(p->g, n, k)].buffer;
     }
+    ok = tn_ops_ok(tn_program_verify(p), r->name);
     spread(p);
     map m = map_build(p);
     for (int isa = 0; isa < TN_N_ISA && ok; isa++)
