@@ -2,12 +2,12 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/base/pool.h"
 #include "engine/comm_page.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,67 +23,88 @@ typedef struct region {
 
 struct tn_comm {
     tn_world w;
-    tn_comm_page *page;
+    tn_comm_page *page; /* NULL: a world of one */
     double timeout_s;
+    const char *timeout_key;
+    int spins; /* before a wait sleeps */
     region regions[TN_COMM_MAX_REGIONS];
     int n_groups;
     struct {
         uint64_t mask;
-        int slot;
+        int slot, n;
         uint32_t entered;
-    } groups[TN_COMM_MAX_GROUPS];
+    } groups[TN_COMM_PAGE_GROUPS];
 };
+
+enum { SPINS = 4000 }; /* a few microseconds */
 
 static uint64_t all_ranks(int n)
 {
     return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
 }
 
+static int count_bits(uint64_t mask)
+{
+    int n = 0;
+    for (; mask; mask &= mask - 1) n++;
+    return n;
+}
+
+/* The slot of the page that this list of ranks has, wherever it was first used. */
+static tn_status find_slot(tn_comm *c, uint64_t mask, int *out)
+{
+    int start = (int)(mask % TN_COMM_PAGE_GROUPS);
+    for (int k = 0; k < TN_COMM_PAGE_GROUPS; k++) {
+        int slot = (start + k) % TN_COMM_PAGE_GROUPS;
+        uint64_t was = 0;
+        if (!atomic_compare_exchange_strong(&c->page->group[slot].mask, &was, mask) && was != mask) continue;
+        *out = slot;
+        return TN_OK;
+    }
+    TN_FAIL(TN_FAILED, "comm: more than %d groups of ranks", (int)TN_COMM_PAGE_GROUPS);
+}
+
 static tn_status add_group(tn_comm *c, uint64_t mask, int *out)
 {
-    int start = (int)(mask % TN_COMM_MAX_GROUPS);
+    int slot = 0;
     for (int i = 0; i < c->n_groups; i++)
         if (c->groups[i].mask == mask) {
             *out = i;
             return TN_OK;
         }
-    for (int k = 0; c->page && k < TN_COMM_MAX_GROUPS; k++) {
-        int slot = (start + k) % TN_COMM_MAX_GROUPS;
-        uint64_t was = 0;
-        if (!atomic_compare_exchange_strong(&c->page->group[slot].mask, &was, mask) && was != mask) continue;
-        c->groups[c->n_groups].mask = mask;
-        c->groups[c->n_groups].slot = slot;
-        *out = c->n_groups++;
-        return TN_OK;
-    }
-    if (!c->page) {
-        c->groups[c->n_groups].mask = mask;
-        *out = c->n_groups++;
-        return TN_OK;
-    }
-    TN_FAIL(TN_FAILED, "comm: more than %d groups of ranks", (int)TN_COMM_MAX_GROUPS);
+    if (c->page) TN_TRY(find_slot(c, mask, &slot)); /* at most as many groups here as slots there */
+    c->groups[c->n_groups].mask = mask;
+    c->groups[c->n_groups].slot = slot;
+    c->groups[c->n_groups].n = count_bits(mask);
+    *out = c->n_groups++;
+    return TN_OK;
+}
+
+static tn_status open_page(tn_comm *c)
+{
+    int fd, world;
+    TN_TRY(tn_comm_page_join(&c->w, c->timeout_s, &c->page, &fd));
+    atomic_store(&c->page->rank[c->w.rank].pid, (int)getpid());
+    atomic_store(&c->page->timeout_ms, (int64_t)(c->timeout_s * 1000));
+    tn_status st = add_group(c, all_ranks(c->w.size), &world);
+    if (!st) st = tn_comm_sync(c, TN_COMM_WORLD, "start", 0);
+    if (fd >= 0) close(fd);
+    return st;
 }
 
 tn_status tn_comm_open(const tn_world *w, double init_timeout_s, tn_comm **out)
 {
     void *mem;
     int world;
+    if (w->size > TN_COMM_MAX_RANKS) TN_FAIL(TN_BAD_INPUT, "comm: %d ranks; at most %d on one host", w->size, (int)TN_COMM_MAX_RANKS);
     TN_TRY(tn_alloc(sizeof(tn_comm), &mem));
     tn_comm *c = mem;
     c->w = *w;
     c->timeout_s = init_timeout_s;
+    c->timeout_key = "comm.init_timeout_s";
+    c->spins = w->local_size <= tn_pool_cores() ? SPINS : SPINS / 20; /* with more ranks than cores the other one needs ours */
     for (int r = 0; r < TN_COMM_MAX_REGIONS; r++) c->regions[r].fd = -1;
-    if (w->size > 1) {
-        void *p = mmap(NULL, sizeof(tn_comm_page), PROT_READ | PROT_WRITE, MAP_SHARED, w->control_fd, 0);
-        if (p == MAP_FAILED) {
-            tn_free(c);
-            TN_FAIL(TN_FAILED, "comm: cannot map the control page: %s", strerror(errno));
-        }
-        c->page = p;
-        atomic_store(&c->page->rank[w->rank].pid, (int)getpid());
-    }
-    tn_status st = add_group(c, all_ranks(w->size), &world);
-    if (!st) st = tn_comm_sync(c, TN_COMM_WORLD, "start", 0);
+    tn_status st = w->size > 1 ? open_page(c) : add_group(c, 1, &world);
     if (st) {
         tn_comm_close(c);
         return st;
@@ -100,13 +121,15 @@ void tn_comm_close(tn_comm *c)
             if (c->regions[r].at[i]) munmap(c->regions[r].at[i], (size_t)c->regions[r].bytes[i]);
         if (c->regions[r].fd >= 0) close(c->regions[r].fd);
     }
-    if (c->page) munmap(c->page, sizeof *c->page);
+    tn_comm_page_unmap(c->page);
     tn_free(c);
 }
 
 void tn_comm_set_timeout(tn_comm *c, double seconds)
 {
     c->timeout_s = seconds;
+    c->timeout_key = "comm.train_timeout_s";
+    if (c->page) atomic_store(&c->page->timeout_ms, (int64_t)(seconds * 1000));
 }
 
 int tn_comm_rank(const tn_comm *c)
@@ -123,61 +146,136 @@ int tn_comm_size(const tn_comm *c)
 
 void tn_comm_abort(tn_comm *c, const char *text)
 {
-    int none = 0;
-    if (!c->page || !atomic_compare_exchange_strong(&c->page->aborted, &none, -1)) return;
-    snprintf(c->page->reason, sizeof c->page->reason, "%s", text);
-    atomic_store(&c->page->aborted, 1 + c->w.rank);
-    for (int i = 0; i < c->n_groups; i++) {
-        _Atomic uint32_t *bell = &c->page->group[c->groups[i].slot].bell;
-        atomic_fetch_add(bell, 1);
-        syscall(SYS_futex, bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-    }
+    if (c->page) tn_comm_page_abort(c->page, c->w.rank, c->w.rank, text);
 }
 
-/* The first member that has not arrived, -1 when all have. */
-static int missing(const tn_comm *c, int slot, uint64_t mask, uint32_t want)
+/* The first member of a group that has not arrived as often as `want`, -1 when all have. */
+static int missing(const tn_comm_page *p, int slot, uint32_t want)
 {
-    for (int r = 0; r < c->w.size; r++)
-        if (mask >> r & 1 && (int32_t)(atomic_load_explicit(&c->page->group[slot].arrived[r], memory_order_acquire) - want) < 0) return r;
+    uint64_t mask = atomic_load(&p->group[slot].mask);
+    for (int r = 0; r < TN_COMM_MAX_RANKS; r++)
+        if (mask >> r & 1 && (int32_t)(atomic_load(&p->rank[r].arrived[slot]) - want) < 0) return r;
     return -1;
 }
 
-static tn_status gave_up(tn_comm *c, int late, const char *what)
+/* Whom the others wait for in the end: the one that is late here may itself wait elsewhere. -1: they wait for each other. */
+static int to_blame(const tn_comm_page *p, int late)
 {
-    char text[256];
-    int pid = atomic_load(&c->page->rank[late].pid);
-    bool dead = pid && kill(pid, 0) && errno == ESRCH;
-    snprintf(text, sizeof text, "%s: rank %d %s", what, late, dead ? "died" : "did not arrive before the deadline (comm.train_timeout_s)");
-    tn_comm_abort(c, text);
-    TN_FAIL(TN_FAILED, "comm: rank %d waits in %s", c->w.rank, text);
+    for (int hops = 0; hops < TN_COMM_MAX_RANKS; hops++) {
+        int slot = atomic_load(&p->rank[late].waits) - 1, next;
+        if (slot < 0 || (next = missing(p, slot, atomic_load(&p->rank[late].arrived[slot]))) < 0) return late;
+        late = next;
+    }
+    return -1;
+}
+
+static const char *last_event(const tn_comm_page *p, int rank)
+{
+    const tn_comm_page_rank *r = &p->rank[rank];
+    uint32_t n = atomic_load(&r->n_events);
+    return n ? r->events[(n - 1) % TN_COMM_PAGE_EVENTS].what : "nothing yet";
+}
+
+static tn_status aborted(const tn_comm *c)
+{
+    TN_FAIL(TN_FAILED, "comm: %s", c->page->reason);
+}
+
+static tn_status gave_up(tn_comm *c, int late, const char *what, bool deadline)
+{
+    char text[512];
+    int culprit = to_blame(c->page, late);
+    if (culprit < 0) {
+        snprintf(text, sizeof text, "waits in '%s' while rank %d waits in '%s': they wait for each other; their programs differ",
+                 last_event(c->page, late), c->w.rank, what);
+        culprit = late;
+    } else {
+        tn_comm_page_state state = tn_comm_page_look(c->page, culprit);
+        int n = snprintf(text, sizeof text, "%s and did not come to '%s'", state.s, what);
+        if (deadline) n += snprintf(text + n, sizeof text - (size_t)n, " within %g s (%s)", c->timeout_s, c->timeout_key);
+        snprintf(text + n, sizeof text - (size_t)n, "; its last exchange was '%s'", last_event(c->page, culprit));
+    }
+    if (!tn_comm_page_abort(c->page, c->w.rank, culprit, text) && atomic_load(&c->page->aborted) <= 0)
+        TN_FAIL(TN_FAILED, "comm: rank %d %s", culprit, text);
+    return aborted(c);
+}
+
+/* A launcher tells who has ended; without one the system is asked. */
+static bool is_gone(const tn_comm_page *p, int rank)
+{
+    return atomic_load(&p->launched) ? atomic_load(&p->rank[rank].ended) != 0 : tn_comm_page_look(p, rank).dead;
+}
+
+/* The late one, if it or whom it waits for will never come; -1 otherwise. */
+static int hopeless(const tn_comm_page *p, int slot, uint32_t want)
+{
+    int late = missing(p, slot, want), culprit = late < 0 ? -1 : to_blame(p, late);
+    return culprit >= 0 && is_gone(p, culprit) ? missing(p, slot, want) : -1; /* it may have arrived just before it ended */
+}
+
+/* Sleeps until the last one arrives. A process that was itself stopped gives the others the time that it missed. */
+static tn_status sleep_in(tn_comm *c, int slot, const char *what, uint32_t all, uint32_t want)
+{
+    _Atomic uint32_t *count = &c->page->group[slot].count;
+    double now = tn_clock_s(), deadline = now + c->timeout_s, look = now + 0.5;
+    for (;;) {
+        struct timespec nap = {0, 50 * 1000 * 1000};
+        uint32_t seen = atomic_load(count);
+        int late;
+        if ((int32_t)(seen - all) >= 0) return TN_OK;
+        if (atomic_load(&c->page->aborted) > 0) return aborted(c);
+        if (now > look) {
+            if ((late = hopeless(c->page, slot, want)) >= 0) return gave_up(c, late, what, false);
+            look = now + 0.5;
+        }
+        if (now > deadline && (late = missing(c->page, slot, want)) >= 0) return gave_up(c, late, what, true);
+        syscall(SYS_futex, count, FUTEX_WAIT, seen, &nap, NULL, 0);
+        double after = tn_clock_s();
+        if (after - now > 1) deadline += after - now;
+        now = after;
+    }
+}
+
+static tn_comm_page_event *note(tn_comm *c, int group, const char *what, int64_t bytes)
+{
+    tn_comm_page_rank *r = &c->page->rank[c->w.rank];
+    uint32_t n = atomic_load_explicit(&r->n_events, memory_order_relaxed);
+    tn_comm_page_event *e = &r->events[n % TN_COMM_PAGE_EVENTS];
+    size_t length = strnlen(what, sizeof e->what - 1);
+    e->leave_s = 0;
+    e->enter_s = tn_clock_s();
+    e->bytes = bytes;
+    e->mask = c->groups[group].mask;
+    e->sequence = c->groups[group].entered;
+    memcpy(e->what, what, length);
+    e->what[length] = 0;
+    atomic_store_explicit(&r->n_events, n + 1, memory_order_release);
+    return e;
 }
 
 tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes)
 {
-    (void)bytes;
-    if (!c->page) return TN_OK;
-    int slot = c->groups[group].slot, late;
-    uint64_t mask = c->groups[group].mask;
-    uint32_t want = ++c->groups[group].entered;
-    _Atomic uint32_t *bell = &c->page->group[slot].bell;
-    atomic_store_explicit(&c->page->group[slot].arrived[c->w.rank], want, memory_order_release);
-    atomic_fetch_add(bell, 1);
-    if (missing(c, slot, mask, want) < 0) {
-        syscall(SYS_futex, bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-        return TN_OK;
+    if (!c->page || c->groups[group].n < 2) return TN_OK;
+    int slot = c->groups[group].slot;
+    uint32_t want = ++c->groups[group].entered, all = want * (uint32_t)c->groups[group].n;
+    tn_comm_page_rank *me = &c->page->rank[c->w.rank];
+    _Atomic uint32_t *count = &c->page->group[slot].count;
+    tn_comm_page_event *e = note(c, group, what, bytes);
+    tn_status st = TN_OK;
+    atomic_store(&me->arrived[slot], want);
+    if (atomic_fetch_add(count, 1) + 1 == all) {
+        syscall(SYS_futex, count, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    } else {
+        int spin = 0;
+        while (spin < c->spins && (int32_t)(atomic_load_explicit(count, memory_order_acquire) - all) < 0) spin++;
+        if (spin == c->spins) {
+            atomic_store(&me->waits, 1 + slot);
+            st = sleep_in(c, slot, what, all, want);
+            if (!st) atomic_store(&me->waits, 0); /* who failed still waits, for the recorder and for the others' blame */
+        }
     }
-    double deadline = tn_clock_s() + c->timeout_s;
-    for (int spin = 0; (late = missing(c, slot, mask, want)) >= 0; spin++) {
-        if (spin < 2000) continue;
-        uint32_t rung = atomic_load(bell);
-        int aborted = atomic_load(&c->page->aborted);
-        if (aborted > 0) TN_FAIL(TN_FAILED, "comm: rank %d: %s", aborted - 1, c->page->reason);
-        if (tn_clock_s() > deadline) return gave_up(c, late, what);
-        if ((late = missing(c, slot, mask, want)) < 0) break;
-        struct timespec nap = {0, 50 * 1000 * 1000};
-        syscall(SYS_futex, bell, FUTEX_WAIT, rung, &nap, NULL, 0);
-    }
-    return TN_OK;
+    if (!st) e->leave_s = tn_clock_s();
+    return st;
 }
 
 tn_status tn_comm_group(tn_comm *c, const int *ranks, int n, int *group_out)
@@ -243,6 +341,7 @@ static tn_status map_peer(tn_comm *c, int rank, int number)
 
 tn_status tn_comm_region(tn_comm *c, int number, int64_t bytes, void **mine_out)
 {
+    if (number < 0 || number >= TN_COMM_MAX_REGIONS) TN_FAIL(TN_FAILED, "comm: region %d; there are %d", number, (int)TN_COMM_MAX_REGIONS);
     region *r = &c->regions[number];
     int me = c->w.rank;
     if (bytes < 64) bytes = 64;
@@ -265,4 +364,11 @@ tn_status tn_comm_region(tn_comm *c, int number, int64_t bytes, void **mine_out)
 void *tn_comm_peer(const tn_comm *c, int rank, int number)
 {
     return c->regions[number].at[rank];
+}
+
+/* ---------------------------------------------------------------------------------------------- flight recorder */
+
+tn_status tn_comm_record_write(const tn_comm *c, const char *path)
+{
+    return c->page ? tn_comm_page_record(c->page, c->w.rank, path) : TN_OK;
 }

@@ -17,7 +17,7 @@ enum { TN_COMM_MAX_RANKS = 64, TN_COMM_MAX_REGIONS = 8 };
 /* Collective; a world of one rank starts nothing. */
 tn_status tn_comm_open(const tn_world *w, double init_timeout_s, tn_comm **out) TN_MUST_USE;
 void tn_comm_close(tn_comm *c); /* NULL is fine */
-void tn_comm_set_timeout(tn_comm *c, double seconds);
+void tn_comm_set_timeout(tn_comm *c, double seconds); /* comm.train_timeout_s */
 int tn_comm_rank(const tn_comm *c);
 int tn_comm_size(const tn_comm *c);
 
@@ -38,6 +38,9 @@ tn_status tn_comm_agree(tn_comm *c, const char *what, uint64_t value) TN_MUST_US
 
 /* The largest of the ranks' numbers. */
 tn_status tn_comm_most(tn_comm *c, const char *what, int value, int *out) TN_MUST_USE;
+
+/* The last meetings of this rank as JSON: what, ranks, bytes, when, and which one it waits in. A launcher writes them itself. */
+tn_status tn_comm_record_write(const tn_comm *c, const char *path) TN_MUST_USE;
 
 /* The first abort is the run's: every rank's next wait fails with "rank R: text". */
 void tn_comm_abort(tn_comm *c, const char *text);

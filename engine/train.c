@@ -151,7 +151,9 @@ tn_status tn_train_run(const tn_train_options *o)
         if (due) TN_TRY(validate(o, step + 1));
         int stop = o->stop ? *o->stop : 0;
         if (o->comm) TN_TRY(tn_comm_most(o->comm, "stop", stop, &stop)); /* all ranks stop behind the same step */
-        if (stop && !last) return TN_STOPPED;
+        if (!stop || last) continue;
+        *o->stop = stop; /* the signal may have come to another rank */
+        return TN_STOPPED;
     }
     return TN_OK;
 }

@@ -1,28 +1,92 @@
 #include "engine/world.h"
 
+#include "engine/base/file.h"
 #include "engine/base/pool.h"
 #include "engine/comm_page.h"
+#include "engine/launch.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-static const char VARIABLE[] = "TITAN_WORLD"; /* "rank size fd" */
+static const char VARIABLE[] = "TITAN_WORLD"; /* "rank size fd hidden" */
+
+/* ---------------------------------------------------------------------------------------------- who am I */
+
+static tn_status from_launcher(const char *text, tn_world *w)
+{
+    tn_comm_page *page;
+    int hidden = 0, end = 0;
+    if (sscanf(text, "%d %d %d %d%n", &w->rank, &w->size, &w->control_fd, &hidden, &end) != 4 || text[end] || w->size < 1 ||
+        w->size > TN_COMM_MAX_RANKS || w->rank < 0 || w->rank >= w->size)
+        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is not what the launcher sets; unset it", VARIABLE, text);
+    if (tn_comm_page_map(w->control_fd, &page))
+        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is of a launcher that is not there; unset it", VARIABLE, text);
+    tn_comm_page_unmap(page);
+    fcntl(w->control_fd, F_SETFD, FD_CLOEXEC);
+    w->hidden = hidden != 0;
+    w->local_rank = w->rank;
+    w->local_size = w->size;
+    return TN_OK;
+}
+
+static const char *const NAMES[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+enum { RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, N_NAMES };
+
+static tn_status contradict(const char *why)
+{
+    char all[512];
+    size_t n = 0;
+    all[0] = 0;
+    for (int i = 0; i < N_NAMES && n < sizeof all; i++) {
+        const char *v = getenv(NAMES[i]);
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s%s%.60s", i ? " " : "", NAMES[i], v ? "=" : " unset", v ? v : "");
+    }
+    TN_FAIL(TN_BAD_INPUT, "world: %s (%s); set all as torchrun does, or unset them", why, all);
+}
+
+static bool number(int name, int least, int most, int fallback, int *out)
+{
+    const char *text = getenv(NAMES[name]);
+    char *end;
+    *out = fallback;
+    if (!text) return fallback >= 0;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    *out = (int)v;
+    return !errno && end != text && !*end && v >= least && v <= most;
+}
+
+static tn_status from_torchrun(tn_world *w)
+{
+    const char *address = getenv(NAMES[MASTER_ADDR]), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (!number(WORLD_SIZE, 1, 1 << 20, -1, &w->size)) return contradict("WORLD_SIZE must be a number of ranks");
+    if (!number(RANK, 0, w->size - 1, -1, &w->rank)) return contradict("RANK must be a number below WORLD_SIZE");
+    if (!number(LOCAL_WORLD_SIZE, 1, w->size, w->size, &w->local_size)) return contradict("LOCAL_WORLD_SIZE must be at most WORLD_SIZE");
+    if (!number(LOCAL_RANK, 0, w->local_size - 1, w->size == 1 ? 0 : -1, &w->local_rank))
+        return contradict("LOCAL_RANK must be a number below the ranks of this host");
+    if (w->local_size == w->size && w->local_rank != w->rank) return contradict("LOCAL_RANK and RANK differ though all ranks are on this host");
+    if (w->size == 1) return TN_OK;
+    if (!address || !address[0] || strlen(address) >= sizeof w->master) return contradict("MASTER_ADDR must name the host of rank 0");
+    if (!number(MASTER_PORT, 1, 65534, -1, &w->port)) return contradict("MASTER_PORT must be a port");
+    if (w->local_size != w->size)
+        TN_FAIL(TN_BAD_INPUT, "world: %d of %d ranks are on this host; this build joins the ranks of one host", w->local_size, w->size);
+    snprintf(w->master, sizeof w->master, "%s", address);
+    if (agent && !strcmp(agent, "True")) w->port++; /* torchrun's own store has MASTER_PORT */
+    return TN_OK;
+}
 
 tn_status tn_world_find(tn_world *out)
 {
     const char *text = getenv(VARIABLE);
     tn_world w = {.size = 1, .local_size = 1, .control_fd = -1};
-    if (text && (sscanf(text, "%d %d %d", &w.rank, &w.size, &w.control_fd) != 3 || w.size < 1 || w.rank < 0 || w.rank >= w.size))
-        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is not what the launcher sets; unset it", VARIABLE, text);
-    w.local_rank = w.rank;
-    w.local_size = w.size;
+    if (text) TN_TRY(from_launcher(text, &w));
+    else if (getenv("RANK") || getenv("WORLD_SIZE") || getenv("LOCAL_RANK")) TN_TRY(from_torchrun(&w));
     *out = w;
     return TN_OK;
 }
@@ -33,80 +97,134 @@ int tn_world_threads(const tn_world *w)
     return n > 0 ? n : 1;
 }
 
-static volatile sig_atomic_t passed_on;
+/* ---------------------------------------------------------------------------------------------- a rank and its launcher */
 
-static void on_signal(int number)
+bool tn_world_failed(const tn_world *w, const char *text)
 {
-    passed_on = number;
+    tn_comm_page *page;
+    if (w->control_fd < 0 || tn_comm_page_map(w->control_fd, &page)) return false;
+    tn_comm_page_abort(page, w->rank, w->rank, text);
+    tn_comm_page_unmap(page);
+    return !w->hidden;
 }
 
-static pid_t start(int rank, int n, int fd, char *const *argv)
+/* What is in the way of this run's files: recorders, and logs of ranks that it does not have. */
+static void remove_old(const tn_world *w, const char *folder)
 {
-    char text[64];
-    pid_t parent = getpid(), pid = fork();
-    if (pid) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    snprintf(text, sizeof text, "%d %d %d", rank, n, fd);
-    setenv(VARIABLE, text, 1);
-    if (rank > 0) { /* output of rank 0 only */
-        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(1);
-    }
-    execv("/proc/self/exe", argv);
-    _exit(127);
-}
-
-static void kill_all(const pid_t *pids, int n, int number)
-{
-    for (int i = 0; i < n; i++)
-        if (pids[i] > 0) kill(pids[i], number);
-}
-
-/* Waits for all; the first bad end is kept, and the others get a moment to say goodbye before they are killed. */
-static void supervise(pid_t *pids, int n, int *first, int *status)
-{
-    int left = n;
-    *first = -1;
-    *status = 0;
-    while (left > 0) {
-        int s;
-        pid_t pid = waitpid(-1, &s, 0);
-        if (pid < 0 && errno == EINTR) {
-            kill_all(pids, n, passed_on);
-            continue;
-        }
-        if (pid < 0) return;
-        for (int i = 0; i < n; i++) {
-            if (pids[i] != pid) continue;
-            pids[i] = 0;
-            left--;
-            if (s && *first < 0) {
-                *first = i;
-                *status = s;
-                if (WIFSIGNALED(s)) kill_all(pids, n, SIGKILL);
-            }
-        }
+    char path[PATH_MAX];
+    for (int r = 0; r < TN_COMM_MAX_RANKS; r++) {
+        snprintf(path, sizeof path, "%s/flight_rank_%d.json", folder, r);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/logs/rank_%d.log", folder, r);
+        if (r >= w->size) unlink(path);
     }
 }
 
-tn_status tn_world_launch(int n, char *const *argv)
+static tn_status to_log(const char *path)
 {
-    pid_t pids[TN_COMM_MAX_RANKS] = {0};
-    int first, status, fd;
-    if (n > TN_COMM_MAX_RANKS) TN_FAIL(TN_BAD_INPUT, "command line: -n %d: at most %d ranks on one host", n, (int)TN_COMM_MAX_RANKS);
-    fd = memfd_create("titan", 0);
-    if (fd < 0 || ftruncate(fd, (off_t)sizeof(tn_comm_page))) TN_FAIL(TN_FAILED, "world: no shared memory: %s", strerror(errno));
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    for (int i = 0; i < n; i++)
-        if ((pids[i] = start(i, n, fd, argv)) < 0) {
-            kill_all(pids, i, SIGKILL);
-            TN_FAIL(TN_FAILED, "world: cannot start rank %d: %s", i, strerror(errno));
-        }
-    supervise(pids, n, &first, &status);
+    char block[4096];
+    ssize_t n;
+    off_t at = 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) return tn_file_error(path, "create");
+    fflush(stdout);
+    fflush(stderr);
+    while ((n = pread(STDOUT_FILENO, block, sizeof block, at)) > 0) {
+        if (write(fd, block, (size_t)n) != n) break;
+        at += n;
+    }
+    bool ok = n == 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0;
+    tn_status st = ok ? TN_OK : tn_file_error(path, "write");
     close(fd);
-    if (first < 0) return TN_OK;
-    if (WIFSIGNALED(status)) TN_FAIL(TN_FAILED, "world: rank %d died first, by signal %d (%s)", first, WTERMSIG(status), strsignal(WTERMSIG(status)));
-    if (WEXITSTATUS(status) == TN_BAD_INPUT) return tn_error_give(TN_BAD_INPUT, "");
-    TN_FAIL(TN_FAILED, "world: rank %d ended first, with exit status %d", first, WEXITSTATUS(status));
+    return st;
+}
+
+tn_status tn_world_log(const tn_world *w, const char *folder)
+{
+    char path[PATH_MAX];
+    tn_comm_page *page;
+    if (w->control_fd < 0) return TN_OK;
+    snprintf(path, sizeof path, "%s/logs", folder);
+    TN_TRY(tn_file_mkdirs(path));
+    TN_TRY(tn_comm_page_map(w->control_fd, &page));
+    if (w->rank == 0) {
+        remove_old(w, folder);
+        snprintf(page->folder, sizeof page->folder, "%s", folder);
+        atomic_store(&page->has_folder, strlen(folder) < sizeof page->folder);
+    }
+    tn_status st = TN_OK;
+    if (w->hidden) {
+        snprintf(path, sizeof path, "%s/logs/rank_%d.log", folder, w->rank);
+        st = to_log(path);
+        if (!st) atomic_store(&page->rank[w->rank].logged, 1);
+    }
+    tn_comm_page_unmap(page);
+    return st;
+}
+
+/* ---------------------------------------------------------------------------------------------- starting */
+
+static tn_status read_show(const char *text, int ranks, uint64_t *out)
+{
+    *out = 0;
+    if (!text) text = "0";
+    if (!strcmp(text, "all")) {
+        *out = ~(uint64_t)0;
+        return TN_OK;
+    }
+    for (const char *p = text;; p++) {
+        char *end;
+        long r = strtol(p, &end, 10);
+        if (end == p || *p < '0' || *p > '9' || r >= ranks || (*end && *end != ','))
+            TN_FAIL(TN_BAD_INPUT, "command line: --log-ranks %s: must be all, or ranks below %d with commas between them", text, ranks);
+        *out |= (uint64_t)1 << r;
+        p = end;
+        if (!*p) return TN_OK;
+    }
+}
+
+/* Standard input as a file that each rank opens for itself. */
+static tn_status spool_input(int *out)
+{
+    char block[65536];
+    ssize_t n;
+    int fd = memfd_create("titan-input", 0);
+    if (fd < 0) TN_FAIL(TN_FAILED, "world: no shared memory: %s", strerror(errno));
+    while ((n = read(STDIN_FILENO, block, sizeof block)) > 0)
+        if (write(fd, block, (size_t)n) != n) break;
+    if (n) {
+        close(fd);
+        TN_FAIL(TN_FAILED, "world: cannot read standard input: %s", strerror(errno));
+    }
+    *out = fd;
+    return TN_OK;
+}
+
+/* In the new process; does not come back. */
+static void become(const tn_launch_child *c, const tn_launch *l)
+{
+    char text[64], path[64];
+    int in;
+    snprintf(text, sizeof text, "%d %d %d %d", c->rank, l->n, l->control_fd, c->output_fd >= 0);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", l->input_fd);
+    if (l->input_fd >= 0) in = open(path, O_RDONLY);
+    else in = c->rank > 0 ? open("/dev/null", O_RDONLY) : STDIN_FILENO;
+    if (in < 0 || dup2(in, STDIN_FILENO) < 0) _exit(TN_LAUNCH_NO_START);
+    if (c->output_fd >= 0 && (dup2(c->output_fd, STDOUT_FILENO) < 0 || dup2(c->output_fd, STDERR_FILENO) < 0)) _exit(TN_LAUNCH_NO_START);
+    setenv(VARIABLE, text, 1);
+    execv("/proc/self/exe", l->argv);
+    _exit(TN_LAUNCH_NO_START);
+}
+
+tn_status tn_world_launch(const tn_world_launch_options *o, int *signal_out)
+{
+    uint64_t show;
+    tn_launch l = {.n = o->ranks, .argv = o->argv, .become = become, .control_fd = -1, .input_fd = -1};
+    if (o->ranks > TN_COMM_MAX_RANKS) TN_FAIL(TN_BAD_INPUT, "command line: -n %d: at most %d ranks on one host", o->ranks, (int)TN_COMM_MAX_RANKS);
+    TN_TRY(read_show(o->show, o->ranks, &show));
+    if (o->input) TN_TRY(spool_input(&l.input_fd));
+    for (int i = 0; i < o->ranks; i++) l.child[i] = (tn_launch_child){.rank = i, .hidden = !(show >> i & 1), .output_fd = -1};
+    tn_status st = tn_launch_run(&l, signal_out);
+    if (l.input_fd >= 0) close(l.input_fd);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* world.h - which ranks there are and which one this is; starting them on this host. */
+/* world.h - which ranks there are and which one this is; starting them on this host and watching them until all have ended. */
 #ifndef TN_ENGINE_WORLD_H
 #define TN_ENGINE_WORLD_H
 #include "engine/base/base.h"
@@ -7,15 +7,35 @@ TN_C_BEGIN
 
 typedef struct tn_world {
     int rank, size, local_rank, local_size;
-    int control_fd; /* the page that the launcher's ranks share; -1 in a world of one */
+    int control_fd;   /* the page that the launcher's ranks share; -1 without a launcher */
+    bool hidden;      /* the launcher shows nothing of what this rank prints */
+    char master[256]; /* without a launcher: where rank 0 can be met */
+    int port;
 } tn_world;
 
-/* From the launcher's variables, else one rank. */
+/* From the launcher's variable, else torchrun's RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT, else one rank. Variables that
+ * are incomplete or contradict each other are an error that prints them. */
 tn_status tn_world_find(tn_world *out) TN_MUST_USE;
 
-/* Runs this program n times with the same arguments and waits. The first rank that ends badly takes the others with it: the
- * error names it and why (TN_FAILED, or its own status when it refused the input). */
-tn_status tn_world_launch(int n, char *const *argv) TN_MUST_USE;
+typedef struct tn_world_launch_options {
+    int ranks;
+    char *const *argv;
+    const char *show; /* whose output goes to the terminal: "all", "0,3"; NULL: "0" */
+    bool input;       /* every rank reads all of standard input */
+} tn_world_launch_options;
+
+/* Runs this program `ranks` times with the same arguments and waits for all. The first rank that ends badly, or that does not end
+ * when the others have, takes the others with it within seconds: the error names it and why, and each rank's flight recorder
+ * lies in the run's folder. TN_BAD_INPUT: refused by a rank; the text has no rank's name when all say it. SIGINT and SIGTERM are
+ * passed on, a second one kills; TN_STOPPED and *signal_out when the ranks have stopped for it. */
+tn_status tn_world_launch(const tn_world_launch_options *o, int *signal_out) TN_MUST_USE;
+
+/* A rank that fails says so to its launcher, once. True: the launcher prints it, on the same terminal. */
+bool tn_world_failed(const tn_world *w, const char *text);
+
+/* Where the run writes: a hidden rank's output goes on in FOLDER/logs/rank_R.log, with what it printed before; recorders of an
+ * earlier run are removed. Collective in effect: rank 0 before any other. Nothing without a launcher. */
+tn_status tn_world_log(const tn_world *w, const char *folder) TN_MUST_USE;
 
 /* Threads of one rank: its share of the cores, at least one. */
 int tn_world_threads(const tn_world *w);

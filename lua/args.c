@@ -19,7 +19,7 @@
 const tn_command tn_commands[] = {
     {"train", "titan RECIPE [section.key=value ...]",
      "train; RECIPE is a Lua file, - is standard input", 1, 1, true,
-     " -n --print-config" LUA_OPTIONS, tn_command_train},
+     " -n --log-ranks --print-config" LUA_OPTIONS, tn_command_train},
     {"plan", "titan plan RECIPE [section.key=value ...]",
      "what is known before a run: parameters, FLOPs, memory and its owners, traffic, step time", 1,
      1, true, " --world --json --print-config" LUA_OPTIONS, tn_command_plan},
@@ -29,7 +29,7 @@ const tn_command tn_commands[] = {
      tn_command_graph},
     {"parity", "titan parity DIR [section.key=value ...]",
      "compute a Hugging Face folder's golden values and compare", 1, 1, true,
-     " -n --out" LUA_OPTIONS, tn_command_parity},
+     " -n --log-ranks --out" LUA_OPTIONS, tn_command_parity},
     {"diff", "titan diff RUN_A RUN_B",
      "compare two dump folders: IDENTICAL, or the first step and quantity that differs", 2, 2,
      false, " ", tn_command_diff},
@@ -58,6 +58,7 @@ const int tn_n_commands = TN_COUNT(tn_commands);
 
 const tn_option tn_options[] = {
     {"-n", "RANKS", "local processes to start"},
+    {"--log-ranks", "all|0,3", "whose output to show (0)"},
     {"--world", "N", "ranks to plan for"},
     {"--json", NULL, "the answer for programs"},
     {"--print-config", NULL,
@@ -136,6 +137,8 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
         a->print_config = true;
     else if (strcmp(name, "--out") == 0)
         a->out = value;
+    else if (strcmp(name, "--log-ranks") == 0)
+        a->log_ranks = value;
     else if (strcmp(name, "--pass") == 0)
         a->pass = value;
     else if (strcmp(name, "--module") == 0)

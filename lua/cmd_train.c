@@ -30,12 +30,10 @@ typedef struct run {
     double exec_s, first_step_s; /* when: tn_clock_s */
 } run;
 
-static volatile sig_atomic_t signalled;
 static volatile int stop;
 
 static void on_signal(int number)
 {
-    signalled = number;
     stop = number;
 }
 
@@ -173,8 +171,8 @@ static tn_status finish(run *q, tn_status st)
            tn_text_seconds(q->s.first_kernel_s - q->exec_s).s, tn_text_seconds(q->begun_s - q->exec_s).s,
            tn_text_seconds(q->first_step_s - q->exec_s).s, tn_text_seconds(tn_clock_s() - q->begun_s).s);
     if (st == TN_STOPPED) {
-        printf("stopped by signal %d after %lld steps: weights in %s\n", (int)signalled, (long long)q->done, path);
-        tn_command_stopped((int)signalled);
+        printf("stopped by signal %d after %lld steps: weights in %s\n", stop, (long long)q->done, path);
+        tn_command_stopped(stop);
     } else {
         printf("done: %lld steps, weights in %s\n", (long long)q->done, path);
     }
@@ -192,6 +190,8 @@ static tn_status train(run *q)
     TN_TRY(lr_schedule(r, &o.lr));
     q->folder = tn_recipe_text(r, "job.dump_folder");
     if (q->s.world.rank == 0) TN_TRY(prepare_folder(q));
+    if (q->s.comm) TN_TRY(tn_comm_sync(q->s.comm, TN_COMM_WORLD, "folder", 0)); /* rank 0 first */
+    TN_TRY(tn_world_log(&q->s.world, q->folder));
     banner(q);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
@@ -199,6 +199,19 @@ static tn_status train(run *q)
     tn_status st = tn_train_run(&o);
     if (q->bar) fprintf(stderr, "\r\033[K");
     return st == TN_OK || st == TN_STOPPED ? finish(q, st) : st;
+}
+
+/* The other ranks learn why; without a launcher each rank leaves its own flight recorder. */
+static void give_up(const run *q)
+{
+    char path[4096], why[4096];
+    tn_error_take(why, sizeof why);
+    tn_comm_abort(q->s.comm, why);
+    if (q->folder && q->s.world.control_fd < 0) {
+        snprintf(path, sizeof path, "%s/flight_rank_%d.json", q->folder, q->s.world.rank);
+        if (tn_comm_record_write(q->s.comm, path)) tn_error_clear();
+    }
+    tn_error_give(TN_FAILED, why);
 }
 
 tn_status tn_command_train(const tn_args *a)
@@ -216,7 +229,7 @@ tn_status tn_command_train(const tn_args *a)
         q.log_freq = tn_recipe_int(recipe, "metrics.log_freq");
         st = train(&q);
     }
-    if (st && st != TN_STOPPED && q.s.comm) tn_comm_abort(q.s.comm, tn_error_text());
+    if (st && st != TN_STOPPED && q.s.comm) give_up(&q);
     tn_file_discard(q.metrics);
     tn_text_fini(&q.line);
     tn_session_close(&q.s);

@@ -36,6 +36,7 @@ struct tn_args {
     const char **overrides; /* "section.key=value" */
     int n_overrides;
     int ranks;     /* -n; 1 if not given */
+    const char *log_ranks; /* --log-ranks; NULL if not given */
     int64_t world; /* --world; 0 if not given */
     int rank;      /* --rank; 0 */
     bool json, print_config;

@@ -1,9 +1,12 @@
 #include "lua/session.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/hash.h"
+#include "engine/base/map.h"
 #include "engine/base/text.h"
 #include "engine/init.h"
 #include "graph/op.h"
+#include "graph/text.h"
 #include "lua/model.h"
 #include "lua/weights.h"
 
@@ -219,6 +222,54 @@ static tn_status open_data(tn_session *s)
     return tn_data_open(&o, &s->validation);
 }
 
+/* ---------------------------------------------------------------------------------------------- several ranks */
+
+/* The resolved recipe without the comments that say where each value came from. */
+static uint64_t hash_config(const char *text)
+{
+    tn_hash h;
+    tn_hash_start(&h, 0);
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        const char *comment = strstr(text, "--");
+        size_t n = strcspn(text, "\n");
+        if (comment && comment < text + n) n = (size_t)(comment - text);
+        tn_hash_add(&h, text, n);
+    }
+    return tn_hash_value(&h);
+}
+
+static tn_status hash_graph(const tn_program *p, tn_hash *h)
+{
+    tn_text text = {0};
+    tn_status st = tn_graph_print(p->g, NULL, &text);
+    if (!st) tn_hash_add(h, tn_text_str(&text), (size_t)text.n_bytes);
+    tn_text_fini(&text);
+    return st;
+}
+
+static tn_status hash_program(uint64_t *out)
+{
+    tn_map map;
+    TN_TRY(tn_map_open("/proc/self/exe", &map));
+    *out = tn_hash_xxh64(map.data, (size_t)map.n, 0);
+    tn_map_close(&map);
+    return TN_OK;
+}
+
+/* Ranks that would not do the same work find out before the first exchange. */
+static tn_status agree(const tn_session *s)
+{
+    uint64_t build;
+    tn_hash plan;
+    TN_TRY(hash_program(&build));
+    TN_TRY(tn_comm_agree(s->comm, "the build of titan", build));
+    TN_TRY(tn_comm_agree(s->comm, "the recipe", hash_config(tn_recipe_config(s->recipe))));
+    tn_hash_start(&plan, 0);
+    TN_TRY(hash_graph(s->train, &plan));
+    if (s->eval) TN_TRY(hash_graph(s->eval, &plan));
+    return tn_comm_agree(s->comm, "the plan", tn_hash_value(&plan));
+}
+
 /* ---------------------------------------------------------------------------------------------- memory and states */
 
 tn_status tn_session_ready(tn_session *s)
@@ -228,7 +279,10 @@ tn_status tn_session_ready(tn_session *s)
     TN_TRY(check_memory(s)); /* a plan that does not fit is the first thing to know */
     TN_TRY(open_data(s));
     const tn_program *programs[2] = {s->train, s->eval};
-    if (s->world.size > 1) TN_TRY(tn_comm_open(&s->world, tn_recipe_num(s->recipe, "comm.init_timeout_s"), &s->comm));
+    if (s->world.size > 1) {
+        TN_TRY(tn_comm_open(&s->world, tn_recipe_num(s->recipe, "comm.init_timeout_s"), &s->comm));
+        TN_TRY(agree(s));
+    }
     TN_TRY(tn_memory_create(s->device, s->comm, 0, programs, s->eval ? 2 : 1, &s->memory));
     TN_TRY(tn_exec_create(s->memory, s->train, &s->train_exec));
     if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
@@ -237,6 +291,7 @@ tn_status tn_session_ready(tn_session *s)
     if (!st) st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"), hf[0] != 0);
     if (!st && hf[0]) st = tn_weights_load(s->recipe, s->train_exec, hf);
     tn_arena_fini(&arena);
+    if (!st && s->comm) tn_comm_set_timeout(s->comm, tn_recipe_num(s->recipe, "comm.train_timeout_s"));
     return st;
 }
 

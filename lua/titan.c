@@ -56,7 +56,21 @@ static tn_status print_config(const tn_args *a)
     return TN_OK;
 }
 
-static tn_status run(int argc, char **argv)
+static tn_status launch(const tn_args *a, const tn_world *world, char **argv)
+{
+    tn_world_launch_options o = {.ranks = a->ranks, .argv = argv, .show = a->log_ranks,
+                                 .input = a->n_paths && !strcmp(a->paths[0], "-")};
+    int number = 0;
+    if (world->size > 1)
+        TN_FAIL(TN_BAD_INPUT, "command line: -n %d: this is already rank %d of the %d that the environment's RANK and WORLD_SIZE speak of; leave -n out",
+                a->ranks, world->rank, world->size);
+    tn_status st = tn_world_launch(&o, &number);
+    if (st == TN_STOPPED) tn_command_stopped(number);
+    return st;
+}
+
+/* *said: the launcher prints the error. */
+static tn_status run(int argc, char **argv, bool *said)
 {
     tn_args a;
     TN_TRY(tn_args_parse(argc, argv, &a));
@@ -64,8 +78,9 @@ static tn_status run(int argc, char **argv)
     a.host.overrun = give_up;
     tn_world world = {.size = 1};
     tn_status st = tn_world_find(&world);
-    if (!st && a.ranks > 1 && world.control_fd < 0 && !a.print_config) st = tn_world_launch(a.ranks, argv);
+    if (!st && a.ranks > 1 && world.control_fd < 0 && !a.print_config) st = launch(&a, &world, argv);
     else if (!st) st = a.print_config ? print_config(&a) : a.command->run(&a);
+    if (st && st != TN_STOPPED) *said = tn_world_failed(&world, tn_error_text());
     tn_args_fini(&a);
     return st;
 }
@@ -84,8 +99,9 @@ static tn_status finish_output(void)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
-    tn_status st = run(argc, argv);
-    if (st != TN_OK && st != TN_STOPPED) print_error(tn_error_text());
+    bool said = false;
+    tn_status st = run(argc, argv, &said);
+    if (st != TN_OK && st != TN_STOPPED && !said) print_error(tn_error_text());
     tn_status output = finish_output();
     if (output && !st) {
         print_error(tn_error_text());
