@@ -288,6 +288,12 @@ static void fill_places(planner *q)
     q->p->places = q->place;
 }
 
+static tn_stream stream_of(const tn_graph *g, const tn_node *n)
+{
+    if (!tn_node_is_exchange(g, n)) return TN_STREAM_COMPUTE;
+    return n->op == TN_OP_unshard ? TN_STREAM_GATHER : n->op == TN_OP_reduce ? TN_STREAM_REDUCE : TN_STREAM_TENSOR;
+}
+
 static tn_status make_entries(planner *q)
 {
     tn_program *p = q->p;
@@ -302,7 +308,7 @@ static tn_status make_entries(planner *q)
         if (i == g->n_nodes) break;
         const tn_node *n = &g->nodes[i];
         if (n->n_in == 0 || tn_node_is_view(g, n)) continue;
-        p->entries[p->n_entries++] = (tn_entry){.node = (int32_t)i};
+        p->entries[p->n_entries++] = (tn_entry){.node = (int32_t)i, .stream = (uint8_t)stream_of(g, n)};
     }
     p->microbatch = mapped[0];
     p->chunk = mapped[1];

@@ -28,9 +28,12 @@ typedef struct tn_buffer {
     int64_t bytes, offset;
 } tn_buffer;
 
+/* Orders of entries that may overlap: computation, and what each class of communicator does. */
+typedef enum tn_stream { TN_STREAM_COMPUTE, TN_STREAM_TENSOR, TN_STREAM_GATHER, TN_STREAM_REDUCE, TN_N_STREAMS } tn_stream;
+
 typedef struct tn_entry {
     int32_t node;
-    uint8_t stream; /* 0: compute; the others belong to communicators */
+    uint8_t stream; /* tn_stream */
 } tn_entry;
 
 typedef struct tn_program {
