@@ -3,7 +3,8 @@
  * It reads the entries, the places and the graph, and nothing of how they were made (lifetimes, buffers, aliases):
  * (1) Every entry finds in each operand what that operand's producer wrote, whole, at the operand's own place; a view has the
  *     content of what it views. So no live value is overwritten, and nothing runs before what it reads.
- * (2) Loops run twice; the second time stands for all the others: a place that moves then covers all further pieces.
+ * (2) Loss chunks run as often as they do. Microbatches run twice, the second time for all the others: what moves with them is
+ *     then all further pieces. Only inputs do; should anything else, they run as often as they do, too.
  * (3) A carried sum finds its own content when it is continued. The pieces of a whole are one content.
  * (4) Inputs are never written; states, and sums that grow in place, only by the op that must write over that very operand.
  * (5) An output may lie over an operand only where the op says so or goes element by element (`cheap`), at one address.
@@ -38,13 +39,14 @@ typedef struct replay {
     tn_arena arena;
     int64_t base[TN_N_REGIONS + 1];
     int64_t *border; /* ascending; leaf i of the map is [border[i], border[i + 1]) */
-    int64_t n_borders, n_leaves; /* the latter a power of two */
+    int64_t n_borders, cap_borders, n_leaves; /* the last a power of two */
     int32_t *owner;              /* of node k of the map: its content, or MIXED; children 2k and 2k + 1 */
     int32_t *now;                /* by value: its content */
     bool *has_entry;             /* by node */
     content *made;
     int64_t n_made, cap_made;
-    int32_t microbatch, chunk;   /* of this iteration: 0, or 1 for all the others */
+    int32_t microbatch, chunk;   /* of this iteration */
+    int32_t n_microbatches;      /* (2) that run */
     int32_t node;                /* that runs; -1: behind the program */
 } replay;
 
@@ -64,8 +66,8 @@ static span span_of(const replay *s, int32_t v, int64_t bytes)
 {
     const tn_place *at = &s->p->places[v];
     int64_t begin = s->base[at->region] + at->offset + s->microbatch * at->microbatch_stride + s->chunk * at->chunk_stride;
-    int64_t more = (s->microbatch ? s->g->n_microbatches - 2 : 0) * at->microbatch_stride + (s->chunk ? s->g->n_chunks - 2 : 0) * at->chunk_stride;
-    return (span){begin, begin + more + bytes};
+    int64_t others = s->microbatch ? s->g->n_microbatches - s->n_microbatches : 0;
+    return (span){begin, begin + others * at->microbatch_stride + bytes};
 }
 
 static bool overlap(span a, span b)
@@ -284,9 +286,9 @@ static tn_status run_all(replay *s)
 {
     const tn_program *p = s->p;
     TN_TRY(run_range(s, 0, p->microbatch, 0, 0));
-    for (int32_t m = 0; m < (s->g->n_microbatches > 1 ? 2 : 1); m++) {
+    for (int32_t m = 0; m < s->n_microbatches; m++) {
         TN_TRY(run_range(s, p->microbatch, p->chunk, m, 0));
-        for (int32_t c = 0; c < (s->g->n_chunks > 1 ? 2 : 1); c++) TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
+        for (int32_t c = 0; c < s->g->n_chunks; c++) TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
         TN_TRY(run_range(s, p->chunk_end, p->tail, m, 0));
     }
     return run_range(s, p->tail, p->n_entries, 0, 0);
@@ -339,10 +341,11 @@ static tn_status check_place(replay *s, int32_t v)
     bool noted = shown(s, v) == v;
     s->node = s->g->values[v].node;
     if (at->region < 0 || at->region >= TN_N_REGIONS) return wrong(s, "%%%s lies in no region", name_of(s, v));
-    int32_t n_m = at->microbatch_stride && s->g->n_microbatches > 1 ? 2 : 1, n_c = at->chunk_stride && s->g->n_chunks > 1 ? 2 : 1;
-    for (int32_t i = 0; i < n_m * n_c; i++) {
-        s->microbatch = i / n_c;
-        s->chunk = i % n_c;
+    int64_t n_m = at->microbatch_stride ? s->n_microbatches : 1, n_c = at->chunk_stride ? s->g->n_chunks : 1;
+    if (noted) TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2 * n_m * n_c, sizeof *s->border));
+    for (int64_t i = 0; i < n_m * n_c; i++) {
+        s->microbatch = (int32_t)(i / n_c);
+        s->chunk = (int32_t)(i % n_c);
         span x = span_of(s, v, value_bytes(s, v));
         if (x.begin < s->base[at->region] || x.end < x.begin || x.end > s->base[at->region + 1])
             return wrong(s, "%%%s lies at %lld to %lld, outside of the %lld bytes of the %s region", name_of(s, v),
@@ -371,9 +374,8 @@ static tn_status make_map(replay *s)
 {
     void *mem;
     int64_t n = 0;
-    TN_TRY(take(s, 8 * s->g->n_values + 2, sizeof *s->border, &mem));
-    s->border = mem;
     for (int32_t v = 0; v < s->g->n_values; v++) TN_TRY(check_place(s, v));
+    TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2, sizeof *s->border));
     s->border[s->n_borders++] = 0;
     s->border[s->n_borders++] = s->base[TN_N_REGIONS];
     qsort(s->border, (size_t)s->n_borders, sizeof *s->border, by_byte);
@@ -399,9 +401,19 @@ static tn_status make_inputs(replay *s)
     return TN_OK;
 }
 
+/* (2) */
+static int32_t count_microbatches(const replay *s)
+{
+    int32_t n = (int32_t)s->g->n_microbatches;
+    for (int32_t v = 0; v < s->g->n_values; v++)
+        if (s->p->places[v].microbatch_stride && s->p->places[v].region != TN_REGION_PLAN) return n;
+    return n < 2 ? n : 2;
+}
+
 static tn_status verify(replay *s)
 {
     void *mem;
+    s->n_microbatches = count_microbatches(s);
     for (int r = 0; r < TN_N_REGIONS; r++) s->base[r + 1] = s->base[r] + s->p->region_bytes[r];
     TN_TRY(take(s, s->g->n_values, sizeof *s->now, &mem));
     s->now = mem;
@@ -421,6 +433,7 @@ tn_status tn_program_verify(const tn_program *p)
     replay s = {.p = p, .g = p->g};
     tn_status st = verify(&s);
     tn_free(s.made);
+    tn_free(s.border);
     tn_arena_fini(&s.arena);
     return st;
 }
