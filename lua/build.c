@@ -203,7 +203,15 @@ tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program *
     TN_TRY(tn_build_graph(r, o, &g));
     int32_t keep = -1;
     if (o->kind == TN_BUILD_LOGITS) keep = g->nodes[g->n_nodes - 1].out0;
-    return tn_program_build(g, o->rank, keep >= 0, &keep, out);
+    tn_program *p;
+    TN_TRY(tn_program_build(g, o->rank, keep >= 0, &keep, &p));
+    tn_status st = tn_program_verify(p);
+    if (st) {
+        tn_program_destroy(p);
+        return st;
+    }
+    *out = p;
+    return TN_OK;
 }
 
 int32_t tn_build_find(const tn_graph *g, tn_op_id op, int out)
