@@ -13,7 +13,8 @@ static tn_status cpu_alloc(tn_device *d, int64_t bytes, void **out)
 {
     (void)d;
     if (bytes <= 0) bytes = 64;
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         TN_FAIL(TN_FAILED, "memory: cannot map %lld bytes: %s", (long long)bytes, strerror(errno));
     madvise(p, (size_t)bytes, MADV_HUGEPAGE);
@@ -69,7 +70,8 @@ static int64_t read_limit(const char *path)
 int64_t tn_device_memory_bytes(void)
 {
     int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-    const char *limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    const char *limits[] = {"/sys/fs/cgroup/memory.max",
+                            "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     for (int i = 0; i < TN_COUNT(limits); i++) {
         int64_t n = read_limit(limits[i]);
         if (n < have) have = n;

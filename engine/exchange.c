@@ -7,9 +7,10 @@
 
 enum { MAX_MEMBERS = TN_COMM_MAX_RANKS, CHUNK = 4096 };
 
-/* One rectangle: where it lies in the destination, and in each member's source. All counts in elements. */
+/* One rectangle: where it lies in the destination, and in each member's source. All counts in
+ * elements. */
 typedef struct piece {
-    int n_src;                       /* 1, or the members of a pending sum in tree order */
+    int n_src; /* 1, or the members of a pending sum in tree order */
     int16_t rank[MAX_MEMBERS];
     int64_t src_offset[MAX_MEMBERS]; /* of its first element */
     int64_t src_stride[TN_MAX_RANK], dst_stride[TN_MAX_RANK], count[TN_MAX_RANK];
@@ -33,9 +34,9 @@ typedef struct builder {
     const tn_graph *g;
     const tn_value *a, *b; /* global; heads and their elements as one dim */
     tn_value flat[2];
-    int heads;             /* which of them was made of whole heads: 1 a, 2 b */
+    int heads; /* which of them was made of whole heads: 1 a, 2 b */
     int64_t head_dim;
-    bool shared;           /* pending over the ranks that share key/value heads */
+    bool shared; /* pending over the ranks that share key/value heads */
     int at[TN_N_AXES];
     bool moved[TN_N_AXES];   /* axes on which the layout changes and which are larger than 1 */
     bool pending[TN_N_AXES]; /* of those, P in the source */
@@ -46,14 +47,17 @@ static int64_t shard(const builder *q, const tn_value *v, const int *at, int d, 
 {
     bool whole_heads = d == 2 && ((q->heads == 1 && v == q->a) || (q->heads == 2 && v == q->b));
     if (whole_heads) {
-        int64_t n = tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent / q->head_dim, v->dim[d].units, begin);
+        int64_t n = tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent / q->head_dim,
+                                    v->dim[d].units, begin);
         *begin *= q->head_dim;
         return n * q->head_dim;
     }
-    return tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent, v->dim[d].units, begin);
+    return tn_layout_local(&v->layout, &q->g->mesh, at, d, v->dim[d].extent, v->dim[d].units,
+                           begin);
 }
 
-/* The members of the pending sum around coordinates `at`, dp_replicate outermost: the order of the tree. */
+/* The members of the pending sum around coordinates `at`, dp_replicate outermost: the order of the
+ * tree. */
 static int members(const builder *q, const int *at, int16_t *out)
 {
     int n = 0, total = tn_mesh_ranks(&q->g->mesh);
@@ -61,7 +65,8 @@ static int members(const builder *q, const int *at, int16_t *out)
         int other[TN_N_AXES];
         bool in = true;
         tn_mesh_coordinates(&q->g->mesh, r, other);
-        for (int x = 0; x < TN_N_AXES; x++) in &= q->pending[x] || other[x] == at[x] || (q->shared && x == TN_AXIS_TP);
+        for (int x = 0; x < TN_N_AXES; x++)
+            in &= q->pending[x] || other[x] == at[x] || (q->shared && x == TN_AXIS_TP);
         if (in && q->shared) {
             int64_t mine, theirs;
             shard(q, q->a, at, 2, &mine);
@@ -133,10 +138,16 @@ static tn_status check(const builder *q, const tn_node *n)
     for (int x = 0; x < TN_N_AXES; x++) {
         tn_type src = (tn_type)q->a->layout.type[x], dst = (tn_type)q->b->layout.type[x];
         if (q->moved[x] && dst == TN_TYPE_P)
-            TN_FAIL(TN_BAD_INPUT, "%s: %s: axis %s: %c to P moves zeros and is not in this build; gather the value instead", n->path,
-                    tn_op_name((tn_op_id)n->op), tn_axis_name((tn_axis)x), tn_type_letter(src));
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: %s: axis %s: %c to P moves zeros and is not in this build; gather the "
+                    "value instead",
+                    n->path, tn_op_name((tn_op_id)n->op), tn_axis_name((tn_axis)x),
+                    tn_type_letter(src));
     }
-    if (q->a->dtype != q->b->dtype) TN_FAIL(TN_BAD_INPUT, "%s: %s: a cast and an exchange in one are not in this build; compute in float32", n->path, tn_op_name((tn_op_id)n->op));
+    if (q->a->dtype != q->b->dtype)
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: a cast and an exchange in one are not in this build; compute in float32",
+                n->path, tn_op_name((tn_op_id)n->op));
     return TN_OK;
 }
 
@@ -145,7 +156,8 @@ static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
     int n = 1, axes[TN_N_AXES], n_axes = 0;
     void *mem;
     for (int a = 0; a < TN_N_AXES; a++)
-        if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S && q->heads != 1) { /* whole heads hold their own elements */
+        if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S &&
+            q->heads != 1) { /* whole heads hold their own elements */
             axes[n_axes++] = a;
             n *= q->g->mesh.size[a];
         }
@@ -184,7 +196,8 @@ static tn_status make_group(const builder *q, tn_exchange *x)
     return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
 }
 
-tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region, tn_arena *arena, const tn_exchange **out)
+tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region,
+                            tn_arena *arena, const tn_exchange **out)
 {
     void *mem;
     int32_t in = tn_node_in(p->g, n, 0);
@@ -201,7 +214,12 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     for (int d = 0; d < q.b->rank; d++) q.count[d] = shard(&q, q.b, q.at, d, &q.begin[d]);
     TN_TRY(tn_arena_alloc(arena, sizeof(tn_exchange), &mem));
     tn_exchange *x = mem;
-    *x = (tn_exchange){.p = p, .n = n, .comm = comm, .dtype = (tn_dtype)q.a->dtype, .src = p->places[in], .dst = p->places[n->out0]};
+    *x = (tn_exchange){.p = p,
+                       .n = n,
+                       .comm = comm,
+                       .dtype = (tn_dtype)q.a->dtype,
+                       .src = p->places[in],
+                       .dst = p->places[n->out0]};
     x->src.region = (int8_t)(x->src.region + first_region);
     x->dst.region = (int8_t)(x->dst.region + first_region);
     TN_TRY(make_group(&q, x));
@@ -210,7 +228,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- running */
+/* ----------------------------------------------------------------------------------------------
+ * running */
 
 typedef struct job {
     const tn_exchange *x;
@@ -255,8 +274,10 @@ static void tile(void *arg, int64_t t, int thread)
 {
     const job *j = arg;
     const piece *p = j->p;
-    int64_t run = t / j->per_run, first = t % j->per_run * CHUNK, m = p->run - first < CHUNK ? p->run - first : CHUNK;
-    int64_t src = p->src_offset[0] + first, dst = p->dst_offset + first, bytes = tn_dtype_bytes(j->x->dtype);
+    int64_t run = t / j->per_run, first = t % j->per_run * CHUNK,
+            m = p->run - first < CHUNK ? p->run - first : CHUNK;
+    int64_t src = p->src_offset[0] + first, dst = p->dst_offset + first,
+            bytes = tn_dtype_bytes(j->x->dtype);
     (void)thread;
     for (int d = p->outer - 1; d >= 0; d--) {
         int64_t i = run % p->count[d];
@@ -265,21 +286,26 @@ static void tile(void *arg, int64_t t, int thread)
         dst += i * p->dst_stride[d];
     }
     if (j->x->dtype == TN_EXACT) add_exact(j);
-    else if (p->n_src == 1) memcpy(j->dst + dst * bytes, j->src[0] + src * bytes, (size_t)(m * bytes));
+    else if (p->n_src == 1)
+        memcpy(j->dst + dst * bytes, j->src[0] + src * bytes, (size_t)(m * bytes));
     else if (j->x->dtype == TN_I32) add_counts(j, src, dst, m);
     else tree((const float *const *)j->src, p->n_src, src, m, (float *)j->dst + dst);
 }
 
-tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch, int64_t chunk)
+tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch,
+                          int64_t chunk)
 {
     const char *what = x->n->path[0] ? x->n->path : tn_op_name((tn_op_id)x->n->op);
-    int64_t src = x->src.offset + microbatch * x->src.microbatch_stride + chunk * x->src.chunk_stride;
-    int64_t dst = x->dst.offset + microbatch * x->dst.microbatch_stride + chunk * x->dst.chunk_stride;
+    int64_t src =
+        x->src.offset + microbatch * x->src.microbatch_stride + chunk * x->src.chunk_stride;
+    int64_t dst =
+        x->dst.offset + microbatch * x->dst.microbatch_stride + chunk * x->dst.chunk_stride;
     if (!x->alone) TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
     for (int64_t i = 0; i < x->n_pieces; i++) {
         const piece *p = &x->pieces[i];
         job j = {.x = x, .p = p, .per_run = (p->run + CHUNK - 1) / CHUNK};
-        for (int k = 0; k < p->n_src; k++) j.src[k] = (const char *)tn_comm_peer(x->comm, p->rank[k], x->src.region) + src;
+        for (int k = 0; k < p->n_src; k++)
+            j.src[k] = (const char *)tn_comm_peer(x->comm, p->rank[k], x->src.region) + src;
         j.dst = (char *)tn_comm_peer(x->comm, tn_comm_rank(x->comm), x->dst.region) + dst;
         tn_pool_run(cpu->pool, p->n_runs * j.per_run, tile, &j);
     }

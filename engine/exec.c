@@ -15,9 +15,9 @@ typedef struct bound { /* one entry, bound */
     tn_call call;
     void (*run)(const tn_call *c);
     const tn_exchange *exchange; /* instead of run */
-    const operand *operands;      /* inputs, then outputs */
-    const tn_order_run *runs;     /* by iteration, or one for all */
-    int64_t run_stride;           /* 1: by iteration, 0: one */
+    const operand *operands;     /* inputs, then outputs */
+    const tn_order_run *runs;    /* by iteration, or one for all */
+    int64_t run_stride;          /* 1: by iteration, 0: one */
 } bound;
 
 struct tn_exec {
@@ -37,15 +37,18 @@ static bool is_update(const tn_graph *g, int32_t node)
     return g->nodes[node].op == TN_OP_adamw || g->nodes[node].op == TN_OP_sgd;
 }
 
-/* ---------------------------------------------------------------------------------------------- sum orders */
+/* ----------------------------------------------------------------------------------------------
+ * sum orders */
 
 /* One run per iteration: `step` leaves each. */
-static tn_status make_token_runs(tn_exec *e, const tn_order_tokens *t, int64_t step, int64_t n, const tn_order_run **out)
+static tn_status make_token_runs(tn_exec *e, const tn_order_tokens *t, int64_t step, int64_t n,
+                                 const tn_order_run **out)
 {
     void *mem;
     TN_TRY(tn_arena_alloc(&e->arena, (size_t)n * sizeof(tn_order_run), &mem));
     tn_order_run *runs = mem;
-    for (int64_t i = 0; i < n; i++) TN_TRY(tn_order_tokens_run(t, &e->arena, i * step, (i + 1) * step, &runs[i]));
+    for (int64_t i = 0; i < n; i++)
+        TN_TRY(tn_order_tokens_run(t, &e->arena, i * step, (i + 1) * step, &runs[i]));
     *out = runs;
     return TN_OK;
 }
@@ -59,7 +62,8 @@ static tn_status token_order(tn_exec *e, const tn_node *n, bound *b)
         const tn_order_tokens *t;
         int64_t iterations = g->n_microbatches * (chunk ? g->n_chunks : 1);
         TN_TRY(tn_lower_tokens(g, &e->arena, &t));
-        TN_TRY(make_token_runs(e, t, tn_order_tokens_leaves(t) / iterations, iterations, &e->token_runs[chunk]));
+        TN_TRY(make_token_runs(e, t, tn_order_tokens_leaves(t) / iterations, iterations,
+                               &e->token_runs[chunk]));
     }
     b->runs = e->token_runs[chunk];
     return TN_OK;
@@ -71,7 +75,8 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
     int64_t extent[TN_MAX_OPERANDS], units[TN_MAX_OPERANDS];
     int n_src = n->op == TN_OP_linear_bwd_x ? n->n_in / 2 : 1;
     void *mem;
-    tn_order_node node = {.parts = n->parts, .n_src = n_src, .extent = extent, .units = units, .ranks = 1};
+    tn_order_node node = {
+        .parts = n->parts, .n_src = n_src, .extent = extent, .units = units, .ranks = 1};
     for (int i = 0; i < n_src; i++) {
         const tn_value *x = &g->values[tn_node_in(g, n, i)];
         int last = x->rank - 1;
@@ -89,7 +94,8 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- binding */
+/* ----------------------------------------------------------------------------------------------
+ * binding */
 
 /* The state of the same name in the owner's process region. */
 static tn_status owner_place(const tn_exec *e, const tn_node *n, char **out)
@@ -110,8 +116,10 @@ static tn_status bind_value(const tn_exec *e, int32_t v, operand *out)
     const tn_program *p = e->p;
     const tn_place *at = &p->places[v];
     const tn_node *first = &p->g->nodes[p->g->values[p->buffers[at->buffer].value].node];
-    *out = (operand){(char *)e->m->base[at->region] + at->offset, at->microbatch_stride, at->chunk_stride};
-    if (at->region == TN_REGION_PROCESS && p != e->m->owner) TN_TRY(owner_place(e, first, &out->base));
+    *out = (operand){(char *)e->m->base[at->region] + at->offset, at->microbatch_stride,
+                     at->chunk_stride};
+    if (at->region == TN_REGION_PROCESS && p != e->m->owner)
+        TN_TRY(owner_place(e, first, &out->base));
     return TN_OK;
 }
 
@@ -122,17 +130,26 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
     const tn_kernel *k = e->m->device->ops->kernel((tn_op_id)n->op);
     void *mem;
     if (n->n_in > TN_CALL_MAX_IN || n->n_out > TN_CALL_MAX_OUT)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; a kernel takes at most %d", n->path, tn_op_name((tn_op_id)n->op), n->n_in, TN_CALL_MAX_IN);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; a kernel takes at most %d", n->path,
+                tn_op_name((tn_op_id)n->op), n->n_in, TN_CALL_MAX_IN);
     bool exchange = tn_node_is_exchange(g, n);
     if (!exchange && !k->run)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: the %s backend has no kernel for it", n->path, tn_op_name((tn_op_id)n->op), e->m->device->ops->name);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: the %s backend has no kernel for it", n->path,
+                tn_op_name((tn_op_id)n->op), e->m->device->ops->name);
     TN_TRY(tn_arena_alloc(&e->arena, (size_t)(n->n_in + n->n_out) * sizeof(operand), &mem));
     operand *o = mem;
     for (int i = 0; i < n->n_in; i++) TN_TRY(bind_value(e, tn_node_in(g, n, i), &o[i]));
     for (int i = 0; i < n->n_out; i++) TN_TRY(bind_value(e, n->out0 + i, &o[n->n_in + i]));
-    *b = (bound){.call = {.cpu = &e->cpu, .p = e->p, .g = g, .n = n, .level_bytes = e->p->places[n->out0].level_bytes, .step = &e->step},
-                 .run = k->run, .operands = o};
-    if (exchange && e->m->comm) TN_TRY(tn_exchange_build(e->p, n, e->m->comm, e->m->first_region, &e->arena, &b->exchange));
+    *b = (bound){.call = {.cpu = &e->cpu,
+                          .p = e->p,
+                          .g = g,
+                          .n = n,
+                          .level_bytes = e->p->places[n->out0].level_bytes,
+                          .step = &e->step},
+                 .run = k->run,
+                 .operands = o};
+    if (exchange && e->m->comm)
+        TN_TRY(tn_exchange_build(e->p, n, e->m->comm, e->m->first_region, &e->arena, &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));
@@ -162,7 +179,10 @@ static int64_t scratch_of(tn_exec *e)
     for (int64_t i = 0; i < p->n_entries; i++) {
         bound *b = &e->entries[i];
         const tn_kernel *k = e->m->device->ops->kernel((tn_op_id)b->call.n->op);
-        int64_t iterations = b->run_stride ? p->g->n_microbatches * (b->call.n->scope == TN_SCOPE_CHUNK ? p->g->n_chunks : 1) : 1;
+        int64_t iterations =
+            b->run_stride
+                ? p->g->n_microbatches * (b->call.n->scope == TN_SCOPE_CHUNK ? p->g->n_chunks : 1)
+                : 1;
         for (int64_t r = 0; k->scratch && r < iterations; r++) {
             b->call.order = b->runs ? &b->runs[r * b->run_stride] : NULL;
             int64_t bytes = (int64_t)k->scratch(&b->call);
@@ -184,7 +204,8 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------
+ * memory */
 
 /* The regions of several ranks are numbered as tn_region, so that a place means the same to all. */
 static tn_status get_region(tn_memory *m, int r)
@@ -193,7 +214,8 @@ static tn_status get_region(tn_memory *m, int r)
     return m->device->ops->alloc(m->device, m->bytes[r], &m->base[r]);
 }
 
-tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region, const tn_program *const *programs, int n, tn_memory **out)
+tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region,
+                           const tn_program *const *programs, int n, tn_memory **out)
 {
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_memory), &mem));
@@ -208,7 +230,8 @@ tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region, const 
         st = tn_exec_scratch_bytes(programs[i], d, &scratch);
         if (scratch > m->scratch_bytes) m->scratch_bytes = scratch;
         for (int r = 0; r < TN_N_REGIONS; r++)
-            if ((r != TN_REGION_PROCESS || i == 0) && programs[i]->region_bytes[r] > m->bytes[r]) m->bytes[r] = programs[i]->region_bytes[r];
+            if ((r != TN_REGION_PROCESS || i == 0) && programs[i]->region_bytes[r] > m->bytes[r])
+                m->bytes[r] = programs[i]->region_bytes[r];
     }
     for (int r = 0; r < TN_N_REGIONS && !st; r++) st = get_region(m, r);
     if (!st) st = d->ops->alloc(d, m->scratch_bytes, &m->scratch);
@@ -223,7 +246,8 @@ tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region, const 
 void tn_memory_destroy(tn_memory *m)
 {
     if (!m) return;
-    for (int r = 0; r < TN_N_REGIONS && !m->comm; r++) m->device->ops->free(m->device, m->base[r], m->bytes[r]);
+    for (int r = 0; r < TN_N_REGIONS && !m->comm; r++)
+        m->device->ops->free(m->device, m->base[r], m->bytes[r]);
     m->device->ops->free(m->device, m->scratch, m->scratch_bytes);
     tn_free(m);
 }
@@ -254,7 +278,8 @@ void tn_exec_destroy(tn_exec *e)
     tn_free(e);
 }
 
-/* ---------------------------------------------------------------------------------------------- running */
+/* ----------------------------------------------------------------------------------------------
+ * running */
 
 typedef struct walk {
     tn_exec *e;
@@ -267,18 +292,22 @@ typedef struct walk {
 static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
 {
     bool alone = !w->e->m->comm;
-    for (int64_t i = begin < w->from ? w->from : begin; i < end && i < w->to && (w->found < 0 || !alone); i++) {
+    for (int64_t i = begin < w->from ? w->from : begin;
+         i < end && i < w->to && (w->found < 0 || !alone); i++) {
         bound *b = &w->e->entries[i];
         const operand *o = b->operands;
         tn_call *c = &b->call;
-        for (int k = 0; k < c->n->n_in; k++, o++) c->in[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
-        for (int k = 0; k < c->n->n_out; k++, o++) c->out[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
+        for (int k = 0; k < c->n->n_in; k++, o++)
+            c->in[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
+        for (int k = 0; k < c->n->n_out; k++, o++)
+            c->out[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
         int64_t chunks = c->n->scope == TN_SCOPE_CHUNK ? w->e->p->g->n_chunks : 1;
         c->iteration = mb * chunks + (chunks > 1 ? chunk : 0);
         if (b->runs) c->order = &b->runs[c->iteration * b->run_stride];
         if (b->exchange) TN_TRY(tn_exchange_run(b->exchange, &w->e->cpu, mb, chunk));
         else b->run(c);
-        if (w->hook && w->found < 0 && w->hook(w->user, c)) w->found = (int32_t)(c->n - w->e->p->g->nodes);
+        if (w->hook && w->found < 0 && w->hook(w->user, c))
+            w->found = (int32_t)(c->n - w->e->p->g->nodes);
     }
     return TN_OK;
 }
@@ -289,7 +318,8 @@ static tn_status run_all(walk *w)
     TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
     for (int64_t m = 0; m < p->g->n_microbatches; m++) {
         TN_TRY(run_range(w, p->microbatch, p->chunk, m, 0));
-        for (int64_t c = 0; c < p->g->n_chunks; c++) TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
+        for (int64_t c = 0; c < p->g->n_chunks; c++)
+            TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
         TN_TRY(run_range(w, p->chunk_end, p->tail, m, 0));
     }
     return run_range(w, p->tail, p->n_entries, 0, 0);
@@ -298,7 +328,9 @@ static tn_status run_all(walk *w)
 static walk begin_walk(tn_exec *e, tn_exec_part part, const tn_step *step)
 {
     if (step) e->step = *step;
-    return (walk){.e = e, .from = part == TN_EXEC_UPDATE ? e->update : 0, .found = -1,
+    return (walk){.e = e,
+                  .from = part == TN_EXEC_UPDATE ? e->update : 0,
+                  .found = -1,
                   .to = part == TN_EXEC_BEFORE_UPDATE ? e->update : e->p->n_entries};
 }
 
@@ -308,7 +340,8 @@ tn_status tn_exec_run(tn_exec *e, tn_exec_part part, const tn_step *step)
     return run_all(&w);
 }
 
-tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook, void *user, int32_t *node_out)
+tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook,
+                         void *user, int32_t *node_out)
 {
     walk w = begin_walk(e, part, step);
     w.hook = hook;
@@ -337,7 +370,9 @@ void *tn_exec_named(const tn_exec *e, const char *name, const tn_value **value_o
     const tn_graph *g = e->p->g;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if ((n->op != TN_OP_state && n->op != TN_OP_input) || strcmp(tn_node_attr_text(n, "name"), name)) continue;
+        if ((n->op != TN_OP_state && n->op != TN_OP_input) ||
+            strcmp(tn_node_attr_text(n, "name"), name))
+            continue;
         if (value_out) *value_out = &g->values[n->out0];
         return tn_exec_value(e, n->out0);
     }

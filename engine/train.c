@@ -21,11 +21,13 @@ int64_t tn_train_valid_tokens(const tn_exec *e)
 {
     const tn_graph *g = tn_exec_program(e)->g;
     for (int64_t i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].op == TN_OP_inv_count) return *(const int32_t *)tn_exec_value(e, tn_node_in(g, &g->nodes[i], 0));
+        if (g->nodes[i].op == TN_OP_inv_count)
+            return *(const int32_t *)tn_exec_value(e, tn_node_in(g, &g->nodes[i], 0));
     return 0;
 }
 
-/* The exact sum behind its reduction over the ranks, which the lower pass put behind the microbatches. */
+/* The exact sum behind its reduction over the ranks, which the lower pass put behind the
+ * microbatches. */
 double tn_train_loss(const tn_exec *e)
 {
     const tn_graph *g = tn_exec_program(e)->g;
@@ -33,7 +35,8 @@ double tn_train_loss(const tn_exec *e)
     for (int64_t i = 0; i < g->n_nodes && n; i++) {
         const tn_node *q = &g->nodes[i];
         if (q->op != TN_OP_redistribute || q->scope != TN_SCOPE_TAIL) continue;
-        if (g->nodes[g->values[tn_node_in(g, q, 0)].node].op == TN_OP_loss_sum) return tn_exact_get(tn_exec_value(e, q->out0)) / (double)n;
+        if (g->nodes[g->values[tn_node_in(g, q, 0)].node].op == TN_OP_loss_sum)
+            return tn_exact_get(tn_exec_value(e, q->out0)) / (double)n;
     }
     return 0;
 }
@@ -48,13 +51,16 @@ tn_status tn_train_load(tn_exec *e, const tn_data *data, tn_data_split split, in
 {
     const tn_program *p = tn_exec_program(e);
     const tn_value *v;
-    tn_data_batch b = {.ids_bs = tn_exec_named(e, "tokens", &v), .labels_bs = tn_exec_named(e, "labels", NULL),
-                       .positions_bs = tn_exec_named(e, "positions", NULL), .documents_bs = tn_exec_named(e, "documents", NULL)};
+    tn_data_batch b = {.ids_bs = tn_exec_named(e, "tokens", &v),
+                       .labels_bs = tn_exec_named(e, "labels", NULL),
+                       .positions_bs = tn_exec_named(e, "positions", NULL),
+                       .documents_bs = tn_exec_named(e, "documents", NULL)};
     int64_t id = v - p->g->values; /* this rank's rows of the step */
     return tn_data_rows(data, split, step, p->begin[id][0], p->local[id].dim[0].extent, &b);
 }
 
-/* ---------------------------------------------------------------------------------------------- not a number */
+/* ----------------------------------------------------------------------------------------------
+ * not a number */
 
 typedef struct search {
     int output; /* of the node that was found */
@@ -73,27 +79,40 @@ static bool first_bad(void *user, const tn_call *c)
     return false;
 }
 
-/* The parameters are those from before the step, so it can be run again and looked at entry by entry. */
-static tn_status not_finite(const tn_train_options *o, const tn_train_report *r, const tn_step *step)
+/* The parameters are those from before the step, so it can be run again and looked at entry by
+ * entry. */
+static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
+                            const tn_step *step)
 {
     search s = {0};
     const tn_graph *g = tn_exec_program(o->train)->g;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if (n->op == TN_OP_state && tn_finite_first(tn_exec_value(o->train, n->out0), tn_value_elements(&tn_exec_program(o->train)->local[n->out0])) >= 0)
-            TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that is not finite",
-                    (long long)r->step, r->loss, (double)r->grad_norm, tn_node_attr_text(n, "name"));
+        if (n->op == TN_OP_state &&
+            tn_finite_first(tn_exec_value(o->train, n->out0),
+                            tn_value_elements(&tn_exec_program(o->train)->local[n->out0])) >= 0)
+            TN_FAIL(TN_FAILED,
+                    "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that "
+                    "is not finite",
+                    (long long)r->step, r->loss, (double)r->grad_norm,
+                    tn_node_attr_text(n, "name"));
     }
     int32_t node;
     TN_TRY(tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s, &node));
     if (node < 0)
-        TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g is not finite, every tensor is; the sum of squares overflowed", (long long)r->step,
-                r->loss, (double)r->grad_norm);
-    TN_FAIL(TN_FAILED, "step %lld: loss %g, grad_norm %g: the first bad tensor is output %d of %s at %s; the parameters are as they were before the step; a lower lr or max_norm may help",
-            (long long)r->step, r->loss, (double)r->grad_norm, s.output, tn_op_name((tn_op_id)g->nodes[node].op), g->nodes[node].path);
+        TN_FAIL(TN_FAILED,
+                "step %lld: loss %g, grad_norm %g is not finite, every tensor is; the sum of "
+                "squares overflowed",
+                (long long)r->step, r->loss, (double)r->grad_norm);
+    TN_FAIL(TN_FAILED,
+            "step %lld: loss %g, grad_norm %g: the first bad tensor is output %d of %s at %s; the "
+            "parameters are as they were before the step; a lower lr or max_norm may help",
+            (long long)r->step, r->loss, (double)r->grad_norm, s.output,
+            tn_op_name((tn_op_id)g->nodes[node].op), g->nodes[node].path);
 }
 
-/* ---------------------------------------------------------------------------------------------- steps */
+/* ----------------------------------------------------------------------------------------------
+ * steps */
 
 static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_report *r)
 {
@@ -114,8 +133,8 @@ static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_repo
     return TN_OK;
 }
 
-tn_status tn_train_evaluate(tn_exec *e, const tn_data *data, tn_data_split split, int64_t steps, double *loss_out,
-                            int64_t *tokens_out)
+tn_status tn_train_evaluate(tn_exec *e, const tn_data *data, tn_data_split split, int64_t steps,
+                            double *loss_out, int64_t *tokens_out)
 {
     double sum = 0;
     int64_t tokens = 0, all = tn_data_steps(data, split);
@@ -136,8 +155,10 @@ static tn_status validate(const tn_train_options *o, int64_t step)
 {
     double loss, begun = tn_clock_s();
     int64_t tokens;
-    TN_TRY(tn_train_evaluate(o->eval, o->validation, TN_DATA_VALIDATION, o->validate_steps, &loss, &tokens));
-    return o->on_validation ? o->on_validation(o->user, step, loss, tokens, tn_clock_s() - begun) : TN_OK;
+    TN_TRY(tn_train_evaluate(o->eval, o->validation, TN_DATA_VALIDATION, o->validate_steps, &loss,
+                             &tokens));
+    return o->on_validation ? o->on_validation(o->user, step, loss, tokens, tn_clock_s() - begun)
+                            : TN_OK;
 }
 
 tn_status tn_train_run(const tn_train_options *o)
@@ -147,10 +168,13 @@ tn_status tn_train_run(const tn_train_options *o)
         TN_TRY(one_step(o, step, &r));
         if (o->on_step) TN_TRY(o->on_step(o->user, &r));
         bool last = step + 1 == o->steps;
-        bool due = o->eval && o->validate_every && (step == 0 || (step + 1) % o->validate_every == 0 || last);
+        bool due = o->eval && o->validate_every &&
+                   (step == 0 || (step + 1) % o->validate_every == 0 || last);
         if (due) TN_TRY(validate(o, step + 1));
         int stop = o->stop ? *o->stop : 0;
-        if (o->comm) TN_TRY(tn_comm_most(o->comm, "stop", stop, &stop)); /* all ranks stop behind the same step */
+        if (o->comm)
+            TN_TRY(tn_comm_most(o->comm, "stop", stop,
+                                &stop)); /* all ranks stop behind the same step */
         if (!stop || last) continue;
         *o->stop = stop; /* the signal may have come to another rank */
         return TN_STOPPED;

@@ -32,7 +32,8 @@ static bool only_looked_up(const tn_graph *g, int32_t param)
     bool looked_up = false;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if (n->op == TN_OP_embedding && source_of(g, tn_node_in(g, n, 1)) == param) looked_up = true;
+        if (n->op == TN_OP_embedding && source_of(g, tn_node_in(g, n, 1)) == param)
+            looked_up = true;
         if (n->op != TN_OP_linear && n->op != TN_OP_linear_add) continue;
         for (int k = 1; k < n->n_in; k++)
             if (source_of(g, tn_node_in(g, n, k)) == param) return false;
@@ -51,11 +52,14 @@ tn_cost tn_cost_of(const tn_graph *g)
         if (n->op == TN_OP_state && is_param(g, n->out0)) {
             int64_t e = tn_value_elements(&g->values[n->out0]);
             c.parameters += e;
-            if (g->values[n->out0].rank < 2 || !only_looked_up(g, n->out0)) c.matmul_parameters += e;
+            if (g->values[n->out0].rank < 2 || !only_looked_up(g, n->out0))
+                c.matmul_parameters += e;
         }
         if (n->op == TN_OP_attention && n->phase == TN_PHASE_F) {
-            const tn_value *q = &g->values[tn_node_in(g, n, 0)], *v = &g->values[tn_node_in(g, n, 2)];
-            attention += (double)q->dim[2].extent * (double)(q->dim[3].extent + v->dim[3].extent) * (double)g->seq;
+            const tn_value *q = &g->values[tn_node_in(g, n, 0)],
+                           *v = &g->values[tn_node_in(g, n, 2)];
+            attention += (double)q->dim[2].extent * (double)(q->dim[3].extent + v->dim[3].extent) *
+                         (double)g->seq;
         }
     }
     c.flops_per_token = 6.0 * (double)c.matmul_parameters + 6.0 * attention;

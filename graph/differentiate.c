@@ -1,9 +1,10 @@
 /* differentiate.c - reverse sweep through the same constructor (pass 2, DESIGN.md 6).
  *
- * (1) Input and weight gradients are separate nodes from birth; gradients of a loss chunk stay in its scope.
- * (2) Contributions to one value are collected by use and added in trace order, each complete (DESIGN.md 7 (9)).
- * (3) A parameter's contributions are not added here: each use has its own accumulator, reduced first, added afterwards.
- * (4) The type of every contribution equals the gradient type of its value. */
+ * (1) Input and weight gradients are separate nodes from birth; gradients of a loss chunk stay in
+ * its scope. (2) Contributions to one value are collected by use and added in trace order, each
+ * complete (DESIGN.md 7 (9)). (3) A parameter's contributions are not added here: each use has its
+ * own accumulator, reduced first, added afterwards. (4) The type of every contribution equals the
+ * gradient type of its value. */
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -23,11 +24,19 @@ typedef struct sweep {
     int64_t n_forward; /* values of the forward part */
 } sweep;
 
-tn_status tn_vjp_add(tn_vjp *v, tn_op_id op, tn_phase phase, int n_in, const int32_t *in, int n_attrs,
-                     const tn_named_attr *attrs, int32_t *first_out)
+tn_status tn_vjp_add(tn_vjp *v, tn_op_id op, tn_phase phase, int n_in, const int32_t *in,
+                     int n_attrs, const tn_named_attr *attrs, int32_t *first_out)
 {
-    tn_node_desc d = {.op = op, .n_in = n_in, .in = in, .n_attrs = n_attrs, .attrs = attrs, .path = v->n->path,
-                      .phase = phase, .scope = (tn_scope)v->n->scope, .stage = v->n->stage, .layout = v->layout};
+    tn_node_desc d = {.op = op,
+                      .n_in = n_in,
+                      .in = in,
+                      .n_attrs = n_attrs,
+                      .attrs = attrs,
+                      .path = v->n->path,
+                      .phase = phase,
+                      .scope = (tn_scope)v->n->scope,
+                      .stage = v->n->stage,
+                      .layout = v->layout};
     v->layout = NULL;
     return tn_graph_add(v->g, &d, first_out);
 }
@@ -42,7 +51,9 @@ static tn_status contribute(sweep *s, const tn_node *n, int32_t value, int32_t g
         tn_layout_print(&g->values[value].layout, c, sizeof c);
         tn_layout_print(&want, a, sizeof a);
         tn_layout_print(&g->values[grad].layout, b, sizeof b);
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: the gradient of its operand %s comes out as %s, it must be %s; redistribute the operand in forward",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: the gradient of its operand %s comes out as %s, it must be %s; "
+                "redistribute the operand in forward",
                 n->path, tn_op_name((tn_op_id)n->op), c, b, a);
     }
     TN_TRY(tn_grow((void **)&s->items, &s->cap_items, s->n_items + 1, sizeof *s->items));
@@ -60,8 +71,13 @@ static tn_status total(sweep *s, const tn_node *producer, int32_t value, int32_t
     sum = s->items[c].grad;
     for (c = s->items[c].next; c >= 0; c = s->items[c].next) {
         int32_t in[2] = {sum, s->items[c].grad};
-        tn_node_desc d = {.op = TN_OP_add, .n_in = 2, .in = in, .path = producer->path, .phase = TN_PHASE_B,
-                          .scope = (tn_scope)producer->scope, .stage = producer->stage};
+        tn_node_desc d = {.op = TN_OP_add,
+                          .n_in = 2,
+                          .in = in,
+                          .path = producer->path,
+                          .phase = TN_PHASE_B,
+                          .scope = (tn_scope)producer->scope,
+                          .stage = producer->stage};
         TN_TRY(tn_graph_add(s->r.g, &d, &sum));
     }
     *out = sum;
@@ -88,7 +104,9 @@ static tn_status sweep_node(sweep *s, int64_t index)
         any_dy |= dy[i] >= 0;
     }
     if (!any_dy) return TN_OK;
-    if (!op->vjp) TN_FAIL(TN_BAD_INPUT, "%s: %s has no gradient; use it on values that need none", n.path, op->name);
+    if (!op->vjp)
+        TN_FAIL(TN_BAD_INPUT, "%s: %s has no gradient; use it on values that need none", n.path,
+                op->name);
     TN_TRY(op->vjp(&v));
     for (int i = n.n_in - 1; i >= 0; i--)
         if (v.wanted[i] && dx[i] >= 0) TN_TRY(contribute(s, &n, in[i], dx[i]));
@@ -103,16 +121,31 @@ static tn_status reduce_param(sweep *s, int64_t index)
     int32_t sum = -1;
     if (strcmp(tn_node_attr_text(&n, "kind"), "param")) return TN_OK;
     if (s->head[n.out0] < 0)
-        TN_FAIL(TN_BAD_INPUT, "%s: parameter '%s' is not used by the loss; use it or remove it", n.path, name);
+        TN_FAIL(TN_BAD_INPUT, "%s: parameter '%s' is not used by the loss; use it or remove it",
+                n.path, name);
     for (int32_t c = s->head[n.out0]; c >= 0; c = s->items[c].next) {
         tn_named_attr attr = {"param", {.kind = 's', .u.s = name}};
         tn_layout to = g->values[n.out0].layout;
         int32_t in[2] = {sum, s->items[c].grad}, one;
-        tn_node_desc d = {.op = TN_OP_reduce, .n_in = 1, .in = in + 1, .n_attrs = 1, .attrs = &attr, .path = n.path,
-                          .phase = TN_PHASE_OPT, .scope = TN_SCOPE_TAIL, .stage = n.stage, .layout = &to};
+        tn_node_desc d = {.op = TN_OP_reduce,
+                          .n_in = 1,
+                          .in = in + 1,
+                          .n_attrs = 1,
+                          .attrs = &attr,
+                          .path = n.path,
+                          .phase = TN_PHASE_OPT,
+                          .scope = TN_SCOPE_TAIL,
+                          .stage = n.stage,
+                          .layout = &to};
         TN_TRY(tn_graph_add(g, &d, &one));
         in[1] = one;
-        d = (tn_node_desc){.op = TN_OP_add, .n_in = 2, .in = in, .path = n.path, .phase = TN_PHASE_OPT, .scope = TN_SCOPE_TAIL, .stage = n.stage};
+        d = (tn_node_desc){.op = TN_OP_add,
+                           .n_in = 2,
+                           .in = in,
+                           .path = n.path,
+                           .phase = TN_PHASE_OPT,
+                           .scope = TN_SCOPE_TAIL,
+                           .stage = n.stage};
         if (sum < 0) sum = one;
         else TN_TRY(tn_graph_add(g, &d, &sum));
     }
@@ -144,8 +177,8 @@ tn_status tn_pass_differentiate(const tn_graph *in, int32_t loss, tn_graph **out
     const tn_value *v = &in->values[loss];
     for (int a = 0; a < TN_N_AXES; a++)
         if (v->layout.type[a] != TN_TYPE_I && v->layout.type[a] != TN_TYPE_P)
-            TN_FAIL(TN_BAD_INPUT, "loss: axis %s: the loss is %c; it must be I or P on every axis", tn_axis_name((tn_axis)a),
-                    tn_type_letter((tn_type)v->layout.type[a]));
+            TN_FAIL(TN_BAD_INPUT, "loss: axis %s: the loss is %c; it must be I or P on every axis",
+                    tn_axis_name((tn_axis)a), tn_type_letter((tn_type)v->layout.type[a]));
     TN_TRY(tn_rewrite_begin(in, &s.r));
     tn_status st = run(&s, loss);
     tn_free(s.head);

@@ -1,9 +1,11 @@
-/* fuse.c - pass 4. A fused node rounds wherever the unfused value was stored, so fusing never changes a bit.
+/* fuse.c - pass 4. A fused node rounds wherever the unfused value was stored, so fusing never
+ * changes a bit.
  *
  * (a) a linear with one weight, read only by an add (through views): linear_add.
  * (b) rmsnorm_bwd read only by the add of a residual's gradient: its fifth operand.
- * (c) runs of pointwise nodes of one size that depend on each other: one `fused` node. A unary function of forward that only
- *     fused nodes of backward read is computed again there instead of being saved (silu(gate) of SwiGLU). */
+ * (c) runs of pointwise nodes of one size that depend on each other: one `fused` node. A unary
+ * function of forward that only fused nodes of backward read is computed again there instead of
+ * being saved (silu(gate) of SwiGLU). */
 #include "graph/fuse.h"
 
 #include "graph/op.h"
@@ -16,7 +18,8 @@
 typedef struct fuser {
     tn_rewrite r;
     tn_uses uses;
-    int32_t *partner; /* by old node: -1; of an add: the linear or rmsnorm_bwd it swallows; of a swallowed node: -2 */
+    int32_t *partner; /* by old node: -1; of an add: the linear or rmsnorm_bwd it swallows; of a
+                         swallowed node: -2 */
 } fuser;
 
 static bool pointwise(const tn_node *n)
@@ -43,7 +46,8 @@ static bool still(const tn_graph *g, const tn_node *n)
     return true;
 }
 
-/* The producer behind still views that only this chain reads; -1 where someone else reads on the way. */
+/* The producer behind still views that only this chain reads; -1 where someone else reads on the
+ * way. */
 static int32_t behind(const fuser *f, int32_t value)
 {
     const tn_graph *g = f->r.old;
@@ -60,7 +64,9 @@ static void swallow(fuser *f, int64_t add, int32_t node, int32_t value)
     const tn_graph *g = f->r.old;
     f->partner[add] = node;
     f->partner[node] = -2;
-    for (int32_t p = g->values[value].node; p != node; p = g->values[tn_node_in(g, &g->nodes[p], 0)].node) f->partner[p] = -2;
+    for (int32_t p = g->values[value].node; p != node;
+         p = g->values[tn_node_in(g, &g->nodes[p], 0)].node)
+        f->partner[p] = -2;
 }
 
 static void match_add(fuser *f, int64_t i)
@@ -101,7 +107,8 @@ static tn_status emit_partner(fuser *f, int64_t i)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- pointwise groups */
+/* ----------------------------------------------------------------------------------------------
+ * pointwise groups */
 
 enum { MAX_AGAIN = 4 };
 
@@ -118,7 +125,8 @@ static int find_reg(const group *q, int32_t value)
     return -1;
 }
 
-/* A unary of forward whose input backward reads anyway: computing it again there costs no memory. */
+/* A unary of forward whose input backward reads anyway: computing it again there costs no memory.
+ */
 static bool cheap(const fuser *f, int32_t value)
 {
     const tn_graph *g = f->r.old;
@@ -130,7 +138,8 @@ static bool cheap(const fuser *f, int32_t value)
     return false;
 }
 
-/* Does this node of backward compute the value again? Not a long chain of them: its group would not hold it. */
+/* Does this node of backward compute the value again? Not a long chain of them: its group would not
+ * hold it. */
 static bool again(const fuser *f, int32_t value, const tn_node *user)
 {
     const tn_graph *g = f->r.old;
@@ -173,7 +182,8 @@ static bool add_ins(const fuser *f, group *q, int64_t node, const tn_node *user)
     for (int k = 0; k < n->n_in; k++)
         if (!operand(f, q, tn_node_in(g, n, k), user, &s.in[k])) return false;
     if (q->prog.n == TN_FUSE_MAX_INS) return false;
-    if (n->op == TN_OP_unary || n->op == TN_OP_unary_bwd) snprintf(s.f, sizeof s.f, "%s", tn_node_attr_text(n, "f"));
+    if (n->op == TN_OP_unary || n->op == TN_OP_unary_bwd)
+        snprintf(s.f, sizeof s.f, "%s", tn_node_attr_text(n, "f"));
     if (n->op == TN_OP_scale) s.by = tn_node_attr_num(n, "by");
     q->reg_value[q->prog.n] = n->out0;
     q->prog.ins[q->prog.n++] = s;
@@ -183,8 +193,9 @@ static bool add_ins(const fuser *f, group *q, int64_t node, const tn_node *user)
 static bool like(const tn_graph *g, const tn_node *a, const tn_node *b)
 {
     const tn_value *x = &g->values[a->out0], *y = &g->values[b->out0];
-    return pointwise(b) && a->phase == b->phase && a->scope == b->scope && a->stage == b->stage && x->dtype == y->dtype &&
-           tn_value_elements(x) == tn_value_elements(y) && x->rank == y->rank && tn_layout_equal(&x->layout, &y->layout);
+    return pointwise(b) && a->phase == b->phase && a->scope == b->scope && a->stage == b->stage &&
+           x->dtype == y->dtype && tn_value_elements(x) == tn_value_elements(y) &&
+           x->rank == y->rank && tn_layout_equal(&x->layout, &y->layout);
 }
 
 static bool connected(const fuser *f, const group *q, const tn_node *n)
@@ -198,21 +209,24 @@ static bool connected(const fuser *f, const group *q, const tn_node *n)
     return false;
 }
 
-/* Is the value read by a node outside of [begin, end) that does not compute it again itself? What nobody reads is a result of the
- * whole graph. */
+/* Is the value read by a node outside of [begin, end) that does not compute it again itself? What
+ * nobody reads is a result of the whole graph. */
 static bool leaves(const fuser *f, int32_t value, int64_t begin, int64_t end)
 {
     const tn_graph *g = f->r.old;
     for (int64_t u = f->uses.first[value]; u < f->uses.first[value + 1]; u++) {
         int32_t user = f->uses.users[u];
         if (user >= begin && user < end) continue;
-        if (pointwise(&g->nodes[user]) && f->partner[user] == -1 && again(f, value, &g->nodes[user])) continue;
+        if (pointwise(&g->nodes[user]) && f->partner[user] == -1 &&
+            again(f, value, &g->nodes[user]))
+            continue;
         return true;
     }
     return tn_uses_count(&f->uses, value) == 0;
 }
 
-/* The outputs of the group of nodes [begin, end): registers into `out`, which has room for all of them. */
+/* The outputs of the group of nodes [begin, end): registers into `out`, which has room for all of
+ * them. */
 static int outputs(const fuser *f, const group *q, int64_t begin, int64_t end, int *out)
 {
     int n = 0;
@@ -231,10 +245,12 @@ static void collect(const fuser *f, int64_t i, group *q, int64_t *end)
     int out[TN_FUSE_MAX_INS];
     *q = next;
     *end = i;
-    for (int64_t k = i; k < g->n_nodes && f->partner[k] == -1 && like(g, &g->nodes[i], &g->nodes[k]); k++) {
+    for (int64_t k = i;
+         k < g->n_nodes && f->partner[k] == -1 && like(g, &g->nodes[i], &g->nodes[k]); k++) {
         if (k > i && !connected(f, &next, &g->nodes[k])) break;
         if (!add_ins(f, &next, k, &g->nodes[k])) break;
-        if (outputs(f, &next, i, k + 1, out) > TN_FUSE_MAX_OUT) continue; /* a later node may be the last to read one */
+        if (outputs(f, &next, i, k + 1, out) > TN_FUSE_MAX_OUT)
+            continue; /* a later node may be the last to read one */
         *q = next;
         *end = k + 1;
     }
@@ -249,9 +265,17 @@ static tn_status emit_group(fuser *f, group *q, int64_t begin, int64_t end)
     for (int i = 0; i < q->prog.n_in; i++) in[i] = f->r.map[q->in_value[i]];
     tn_fuse_print(&q->prog, text, sizeof text);
     const tn_node *n = &g->nodes[begin];
-    tn_named_attr attrs[2] = {{"prog", {.kind = 's', .u.s = text}}, {"outs", {.kind = 'i', .u.i = q->prog.n_out}}};
-    tn_node_desc d = {.op = TN_OP_fused, .n_in = q->prog.n_in, .in = in, .n_attrs = 2, .attrs = attrs, .path = n->path,
-                      .phase = (tn_phase)n->phase, .scope = (tn_scope)n->scope, .stage = n->stage};
+    tn_named_attr attrs[2] = {{"prog", {.kind = 's', .u.s = text}},
+                              {"outs", {.kind = 'i', .u.i = q->prog.n_out}}};
+    tn_node_desc d = {.op = TN_OP_fused,
+                      .n_in = q->prog.n_in,
+                      .in = in,
+                      .n_attrs = 2,
+                      .attrs = attrs,
+                      .path = n->path,
+                      .phase = (tn_phase)n->phase,
+                      .scope = (tn_scope)n->scope,
+                      .stage = n->stage};
     TN_TRY(tn_graph_add(f->r.g, &d, &out));
     for (int i = 0; i < q->prog.n_out; i++) f->r.map[q->reg_value[q->prog.out[i]]] = out + i;
     return TN_OK;

@@ -21,11 +21,13 @@ void tn_fuse_print(const tn_fuse_prog *p, char *out, size_t size)
         if (i) put(out, size, "; ");
         if (s->op == TN_OP_unary) snprintf(buf, sizeof buf, "%s", s->f);
         else if (s->op == TN_OP_unary_bwd) snprintf(buf, sizeof buf, "%s_bwd", s->f);
-        else if (s->op == TN_OP_scale) snprintf(buf, sizeof buf, "scale=%s", tn_text_double(s->by).s);
+        else if (s->op == TN_OP_scale)
+            snprintf(buf, sizeof buf, "scale=%s", tn_text_double(s->by).s);
         else snprintf(buf, sizeof buf, "%s", tn_op_name(s->op));
         put(out, size, buf);
         for (int k = 0; k < s->n_in; k++) {
-            snprintf(buf, sizeof buf, " %c%d", s->in[k] < 0 ? 'i' : 'r', s->in[k] < 0 ? -1 - s->in[k] : s->in[k]);
+            snprintf(buf, sizeof buf, " %c%d", s->in[k] < 0 ? 'i' : 'r',
+                     s->in[k] < 0 ? -1 - s->in[k] : s->in[k]);
             put(out, size, buf);
         }
     }
@@ -38,7 +40,8 @@ void tn_fuse_print(const tn_fuse_prog *p, char *out, size_t size)
 
 static bool parse_name(const char *w, tn_fuse_ins *s)
 {
-    static const char *const functions[] = {"silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "tanh"};
+    static const char *const functions[] = {"silu",  "gelu",    "gelu_tanh", "relu",
+                                            "relu2", "sigmoid", "tanh"};
     if (!strncmp(w, "scale=", 6)) {
         char *end;
         s->op = TN_OP_scale;
@@ -98,7 +101,8 @@ bool tn_fuse_parse(const char *text, tn_fuse_prog *out)
         if (!parse_ins(ins, &p)) return false;
     for (char *w = strtok_r(outs, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         int r;
-        if (w[0] != 'r' || p.n_out == TN_FUSE_MAX_OUT || !parse_operand(w, p.n, &p, &r)) return false;
+        if (w[0] != 'r' || p.n_out == TN_FUSE_MAX_OUT || !parse_operand(w, p.n, &p, &r))
+            return false;
         p.out[p.n_out++] = r;
     }
     if (!p.n || !p.n_out) return false;

@@ -44,7 +44,8 @@ tn_op_id tn_op_find(const char *name, bool *found)
 static const struct {
     const char *name;
     int bytes;
-} dtypes[TN_N_DTYPES] = {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i32", 4}, {"exact", TN_EXACT_BYTES}};
+} dtypes[TN_N_DTYPES] = {
+    {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i32", 4}, {"exact", TN_EXACT_BYTES}};
 
 const char *tn_dtype_name(tn_dtype t)
 {
@@ -73,7 +74,8 @@ int64_t tn_value_elements(const tn_value *v)
     return n;
 }
 
-/* ---------------------------------------------------------------------------------------------- attributes */
+/* ----------------------------------------------------------------------------------------------
+ * attributes */
 
 static tn_status read_attr(tn_graph *g, const char *text, size_t n, tn_attr *out)
 {
@@ -101,7 +103,8 @@ static tn_status read_attrs(tn_graph *g, const char *text, tn_attr_list *out)
     while (text && *text) {
         size_t len = strcspn(text, " "), name = strcspn(text, "=");
         char buf[32];
-        if (name >= len || name >= sizeof buf || out->n == MAX_ATTRS) TN_FAIL(TN_FAILED, "attributes '%s' are malformed", text);
+        if (name >= len || name >= sizeof buf || out->n == MAX_ATTRS)
+            TN_FAIL(TN_FAILED, "attributes '%s' are malformed", text);
         memcpy(buf, text, name);
         buf[name] = 0;
         TN_TRY(tn_arena_text(&g->arena, buf, &out->name[out->n]));
@@ -169,20 +172,27 @@ tn_attr tn_infer_attr(const tn_infer *t, const char *name)
 }
 
 /* `guess`: where its name may stand in the op's list (passes copy whole lists in order). */
-static tn_status set_attr(tn_graph *g, const tn_node_desc *d, const tn_named_attr *a, int guess, tn_attr *values)
+static tn_status set_attr(tn_graph *g, const tn_node_desc *d, const tn_named_attr *a, int guess,
+                          tn_attr *values)
 {
     const tn_attr_list *l = &g->lists[d->op];
-    int i = guess < l->n && !strcmp(l->name[guess], a->name) ? guess : attr_index(op_table[d->op]->attrs, a->name);
+    int i = guess < l->n && !strcmp(l->name[guess], a->name)
+                ? guess
+                : attr_index(op_table[d->op]->attrs, a->name);
     const char *path = d->path ? d->path : "graph", *op = tn_op_name(d->op);
-    if (i < 0) TN_FAIL(TN_BAD_INPUT, "%s: %s: no attribute '%s'; it has: %s", path, op, a->name,
-                       op_table[d->op]->attrs ? op_table[d->op]->attrs : "none");
+    if (i < 0)
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: no attribute '%s'; it has: %s", path, op, a->name,
+                op_table[d->op]->attrs ? op_table[d->op]->attrs : "none");
     tn_attr v = a->value;
     char kind = l->value[i].kind;
     if (kind == 'f' && v.kind == 'i') v = (tn_attr){.kind = 'f', .u.f = (double)v.u.i};
-    if (kind == 'i' && v.kind == 'f' && v.u.f == (double)(int64_t)v.u.f) v = (tn_attr){.kind = 'i', .u.i = (int64_t)v.u.f};
+    if (kind == 'i' && v.kind == 'f' && v.u.f == (double)(int64_t)v.u.f)
+        v = (tn_attr){.kind = 'i', .u.i = (int64_t)v.u.f};
     if (v.kind != kind)
         TN_FAIL(TN_BAD_INPUT, "%s: %s: attribute '%s' must be %s", path, op, a->name,
-                kind == 'i' ? "an integer" : kind == 'f' ? "a number" : "text");
+                kind == 'i'   ? "an integer"
+                : kind == 'f' ? "a number"
+                              : "text");
     if (v.kind == 's') TN_TRY(tn_arena_text(&g->arena, v.u.s, &v.u.s));
     values[i] = v;
     return TN_OK;
@@ -201,7 +211,8 @@ static tn_status node_attrs(tn_graph *g, const tn_node_desc *d, const tn_attr **
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- the graph */
+/* ----------------------------------------------------------------------------------------------
+ * the graph */
 
 static tn_status parse_tables(tn_graph *g)
 {
@@ -258,17 +269,26 @@ static tn_status shared_path(tn_graph *g, const char *path, const char **out)
     return tn_arena_text(&g->arena, path, out);
 }
 
-static tn_status append(tn_graph *g, const tn_node_desc *d, const tn_attr *attrs, const tn_value *outs, int n_out)
+static tn_status append(tn_graph *g, const tn_node_desc *d, const tn_attr *attrs,
+                        const tn_value *outs, int n_out)
 {
     const char *path;
     TN_TRY(shared_path(g, d->path, &path));
     TN_TRY(tn_grow((void **)&g->values, &g->cap_values, g->n_values + n_out, sizeof(tn_value)));
-    TN_TRY(tn_grow((void **)&g->operands, &g->cap_operands, g->n_operands + d->n_in, sizeof(int32_t)));
+    TN_TRY(
+        tn_grow((void **)&g->operands, &g->cap_operands, g->n_operands + d->n_in, sizeof(int32_t)));
     TN_TRY(tn_grow((void **)&g->nodes, &g->cap_nodes, g->n_nodes + 1, sizeof(tn_node)));
     tn_node *n = &g->nodes[g->n_nodes];
-    *n = (tn_node){.op = (uint16_t)d->op, .phase = (uint8_t)d->phase, .scope = (uint8_t)d->scope, .stage = (int16_t)d->stage,
-                   .n_in = d->n_in, .n_out = n_out, .in0 = (int32_t)g->n_operands, .out0 = (int32_t)g->n_values,
-                   .attrs = attrs, .path = path};
+    *n = (tn_node){.op = (uint16_t)d->op,
+                   .phase = (uint8_t)d->phase,
+                   .scope = (uint8_t)d->scope,
+                   .stage = (int16_t)d->stage,
+                   .n_in = d->n_in,
+                   .n_out = n_out,
+                   .in0 = (int32_t)g->n_operands,
+                   .out0 = (int32_t)g->n_values,
+                   .attrs = attrs,
+                   .path = path};
     for (int i = 0; i < d->n_in; i++) g->operands[g->n_operands + i] = d->in[i];
     for (int i = 0; i < n_out; i++) {
         g->values[g->n_values + i] = outs[i];
@@ -286,7 +306,8 @@ tn_status tn_graph_add(tn_graph *g, const tn_node_desc *d, int32_t *first_out)
     tn_value outs[TN_MAX_OPERANDS];
     const tn_attr *attrs;
     if (d->n_in > TN_MAX_OPERANDS)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; at most %d", d->path ? d->path : "graph", tn_op_name(d->op), d->n_in, TN_MAX_OPERANDS);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: %d operands; at most %d", d->path ? d->path : "graph",
+                tn_op_name(d->op), d->n_in, TN_MAX_OPERANDS);
     TN_TRY(node_attrs(g, d, &attrs));
     tn_infer t; /* half a KiB of operands: only those there are */
     t.g = g;
@@ -298,7 +319,8 @@ tn_status tn_graph_add(tn_graph *g, const tn_node_desc *d, int32_t *first_out)
     t.n_out = 0;
     for (int i = 0; i < d->n_in; i++) {
         if (d->in[i] < 0 || d->in[i] >= g->n_values)
-            TN_FAIL(TN_BAD_INPUT, "%s: %s: operand %d does not exist", d->path ? d->path : "graph", tn_op_name(d->op), i);
+            TN_FAIL(TN_BAD_INPUT, "%s: %s: operand %d does not exist", d->path ? d->path : "graph",
+                    tn_op_name(d->op), i);
         t.in[i] = &g->values[d->in[i]];
     }
     TN_TRY(tn_infer_run(&t, &g->sigs[d->op]));

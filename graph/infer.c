@@ -1,14 +1,20 @@
 /* infer.c - shapes, dtypes and types of a node from its factor string (op.h, DESIGN.md 4 and 5).
  *
- * A factor instance is a loop index of this node: one per ellipsis dim, one per shared letter, one per repeat for letters that
- * occur only inside braces. Every dim of every operand names its factors; extents, units and axis lists meet there. */
+ * A factor instance is a loop index of this node: one per ellipsis dim, one per shared letter, one
+ * per repeat for letters that occur only inside braces. Every dim of every operand names its
+ * factors; extents, units and axis lists meet there. */
 #include "graph/op.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { F_ELLIPSIS = 0, F_SHARED = TN_MAX_RANK, F_LOCAL = F_SHARED + TN_SIG_FACTORS, MAX_REPEATS = 16 };
+enum {
+    F_ELLIPSIS = 0,
+    F_SHARED = TN_MAX_RANK,
+    F_LOCAL = F_SHARED + TN_SIG_FACTORS,
+    MAX_REPEATS = 16
+};
 enum { N_FACTORS = F_LOCAL + MAX_REPEATS * TN_SIG_FACTORS };
 
 typedef struct factor {
@@ -40,7 +46,8 @@ static void place_operands(tn_bind *b, int n_in)
 {
     const tn_sig *s = b->sig;
     for (int p = 0, i = 0; p < s->n_in; p++)
-        for (int rep = 0; rep < (s->in[p].repeat ? b->repeats : 1) && i < n_in; rep++) b->in[i++] = (place){&s->in[p], rep};
+        for (int rep = 0; rep < (s->in[p].repeat ? b->repeats : 1) && i < n_in; rep++)
+            b->in[i++] = (place){&s->in[p], rep};
 }
 
 static place output_place(const tn_bind *b, int i)
@@ -91,7 +98,8 @@ void tn_infer_factor(tn_infer *t, char letter, int64_t extent)
     t->bind->f[F_SHARED + letter - 'a'].extent = extent;
 }
 
-/* ---------------------------------------------------------------------------------------------- shapes */
+/* ----------------------------------------------------------------------------------------------
+ * shapes */
 
 static tn_status meet_extent(tn_infer *t, int operand, int dim, int id, int64_t extent)
 {
@@ -109,20 +117,25 @@ static tn_status meet_units(tn_infer *t, int operand, int dim, int id, int64_t u
     if (units && units == f->extent) units = 0;
     if (!units) return TN_OK;
     if (f->units && f->units != units)
-        return tn_infer_bad(t, "dim %d of operand %d is cut in %lld units, elsewhere in %lld; declare both with the same nn.heads",
+        return tn_infer_bad(t,
+                            "dim %d of operand %d is cut in %lld units, elsewhere in %lld; declare "
+                            "both with the same nn.heads",
                             dim, operand, (long long)units, (long long)f->units);
     f->units = units;
     return TN_OK;
 }
 
-static tn_status solve_composite(tn_infer *t, int operand, int dim, const int *id, int n, int64_t extent)
+static tn_status solve_composite(tn_infer *t, int operand, int dim, const int *id, int n,
+                                 int64_t extent)
 {
     int64_t known = 1;
     int unknown = -1;
     for (int i = 0; i < n; i++) {
         int64_t e = t->bind->f[id[i]].extent;
         if (e >= 0) known *= e;
-        else if (unknown >= 0) return tn_infer_bad(t, "dim %d of operand %d: its factors are not determined", dim, operand);
+        else if (unknown >= 0)
+            return tn_infer_bad(t, "dim %d of operand %d: its factors are not determined", dim,
+                                operand);
         else unknown = id[i];
     }
     if (unknown >= 0 && known > 0 && extent % known == 0) {
@@ -130,8 +143,8 @@ static tn_status solve_composite(tn_infer *t, int operand, int dim, const int *i
         return TN_OK;
     }
     if (unknown < 0 && known == extent) return TN_OK;
-    return tn_infer_bad(t, "dim %d of operand %d has extent %lld, which is not a multiple of %lld", dim, operand,
-                        (long long)extent, (long long)known);
+    return tn_infer_bad(t, "dim %d of operand %d has extent %lld, which is not a multiple of %lld",
+                        dim, operand, (long long)extent, (long long)known);
 }
 
 static tn_status bind_ranks(tn_infer *t)
@@ -142,7 +155,9 @@ static tn_status bind_ranks(tn_infer *t)
         place p = operand_place(b, i);
         int extra = t->in[i]->rank - p.o->n_dims;
         if (!p.o->ellipsis) {
-            if (extra) return tn_infer_bad(t, "operand %d has rank %d where %d is needed", i, t->in[i]->rank, p.o->n_dims);
+            if (extra)
+                return tn_infer_bad(t, "operand %d has rank %d where %d is needed", i,
+                                    t->in[i]->rank, p.o->n_dims);
             continue;
         }
         if (b->n_ellipsis < 0) b->n_ellipsis = extra;
@@ -173,8 +188,8 @@ static tn_status bind_extents(tn_infer *t, bool composites)
     return TN_OK;
 }
 
-/* The units of an output's composite dim: those of the operand that has the same one (the heads of q for those of o), else its
- * outermost factor. */
+/* The units of an output's composite dim: those of the operand that has the same one (the heads of
+ * q for those of o), else its outermost factor. */
 static int64_t composite_units(const tn_infer *t, const int *id, int n)
 {
     for (int i = 0; i < t->n_in; i++)
@@ -200,7 +215,8 @@ static tn_status out_shape(tn_infer *t, int i)
         const factor *f = &t->bind->f[id[0]];
         v->dim[d] = (tn_dim){1, f->units};
         for (int k = 0; k < n; k++) {
-            if (t->bind->f[id[k]].extent < 0) return tn_infer_bad(t, "output %d: the extent of dim %d is not determined", i, d);
+            if (t->bind->f[id[k]].extent < 0)
+                return tn_infer_bad(t, "output %d: the extent of dim %d is not determined", i, d);
             v->dim[d].extent *= t->bind->f[id[k]].extent;
         }
         if (n > 1) v->dim[d].units = composite_units(t, id, n);
@@ -209,7 +225,8 @@ static tn_status out_shape(tn_infer *t, int i)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- types */
+/* ----------------------------------------------------------------------------------------------
+ * types */
 
 static void axis_list(const tn_value *v, int dim, factor *out)
 {
@@ -259,15 +276,23 @@ static tn_status check_dim(tn_infer *t, int i, int d)
     const factor *f = &t->bind->f[id[0]];
     axis_list(t->in[i], d, &l);
     if (l.n_axes && whole)
-        return tn_infer_bad(t, "axis %s: dim %d of operand %d must stay whole but is split (%s); gather it first (redistribute to R)",
-                            tn_axis_name((tn_axis)l.axes[0]), d, i, print_layout(t->in[i], a, sizeof a));
+        return tn_infer_bad(t,
+                            "axis %s: dim %d of operand %d must stay whole but is split (%s); "
+                            "gather it first (redistribute to R)",
+                            tn_axis_name((tn_axis)l.axes[0]), d, i,
+                            print_layout(t->in[i], a, sizeof a));
     if (!same_axes(&l, f))
-        return tn_infer_bad(t, "axis %s: operand %d is %s, operand %d is %s on the same loop (dim %d); redistribute one of them to the other's placement",
+        return tn_infer_bad(t,
+                            "axis %s: operand %d is %s, operand %d is %s on the same loop (dim "
+                            "%d); redistribute one of them to the other's placement",
                             tn_axis_name((tn_axis)(f->n_axes ? f->axes[0] : l.axes[0])), f->operand,
-                            print_layout(t->in[f->operand], a, sizeof a), i, print_layout(t->in[i], b, sizeof b), d);
+                            print_layout(t->in[f->operand], a, sizeof a), i,
+                            print_layout(t->in[i], b, sizeof b), d);
     for (int k = 1; k < n; k++)
         if (t->bind->f[id[k]].n_axes)
-            return tn_infer_bad(t, "axis %s splits an inner factor of dim %d of operand %d; only the outermost factor of a composite dim may be split",
+            return tn_infer_bad(t,
+                                "axis %s splits an inner factor of dim %d of operand %d; only the "
+                                "outermost factor of a composite dim may be split",
                                 tn_axis_name((tn_axis)t->bind->f[id[k]].axes[0]), d, i);
     return TN_OK;
 }
@@ -310,15 +335,29 @@ static tn_status gather_mix(tn_infer *t, int a, int rep, mix *m)
         if (p.o->repeat && p.rep != rep) continue;
         m->n++;
         switch ((tn_type)v->layout.type[a]) {
-        case TN_TYPE_R: m->r = true; m->r_grad |= v->grad; break;
-        case TN_TYPE_I: m->i = true; m->i_grad |= v->grad; break;
-        case TN_TYPE_V: m->v++; break;
-        case TN_TYPE_P: m->p++; m->last_p = i; break;
+        case TN_TYPE_R:
+            m->r = true;
+            m->r_grad |= v->grad;
+            break;
+        case TN_TYPE_I:
+            m->i = true;
+            m->i_grad |= v->grad;
+            break;
+        case TN_TYPE_V:
+            m->v++;
+            break;
+        case TN_TYPE_P:
+            m->p++;
+            m->last_p = i;
+            break;
         case TN_TYPE_S: {
             int f = split_factor(t, i, a);
             if (m->split >= 0 && m->split != f)
-                return tn_infer_bad(t, "axis %s splits two different loops: dim %d of operand %d and another of operand %d; move one of them to another dim first",
-                                    tn_axis_name((tn_axis)a), v->layout.dim[a], i, m->split_operand);
+                return tn_infer_bad(t,
+                                    "axis %s splits two different loops: dim %d of operand %d and "
+                                    "another of operand %d; move one of them to another dim first",
+                                    tn_axis_name((tn_axis)a), v->layout.dim[a], i,
+                                    m->split_operand);
             m->split = f;
             m->split_operand = i;
             break;
@@ -333,21 +372,36 @@ static tn_status partial_type(tn_infer *t, int a, const mix *m, tn_type *out)
     const tn_op *op = tn_op_get(t->d->op);
     const char *axis = tn_axis_name((tn_axis)a);
     if (m->v || m->split >= 0)
-        return tn_infer_bad(t, "axis %s: P meets a value that differs by rank; reduce it first (redistribute P to R, I or S)", axis);
+        return tn_infer_bad(t,
+                            "axis %s: P meets a value that differs by rank; reduce it first "
+                            "(redistribute P to R, I or S)",
+                            axis);
     if (t->g->canonical && !op->partial)
-        return tn_infer_bad(t, "axis %s: operand %d is a pending sum (P); reduce it where it is made (out_dst = R, I or S): in canonical mode only its reduction may read it",
-                            axis, m->last_p);
+        return tn_infer_bad(
+            t,
+            "axis %s: operand %d is a pending sum (P); reduce it where it is made (out_dst = R, I "
+            "or S): in canonical mode only its reduction may read it",
+            axis, m->last_p);
     bool joint = op->linear >> 31 & 1;
     if (joint && m->p == m->n) {
         *out = TN_TYPE_P;
         return TN_OK;
     }
     if (joint)
-        return tn_infer_bad(t, "axis %s: P + a complete value would add it once per rank; reduce the P operand first", axis);
+        return tn_infer_bad(
+            t,
+            "axis %s: P + a complete value would add it once per rank; reduce the P operand first",
+            axis);
     if (m->p > 1)
-        return tn_infer_bad(t, "axis %s: a product of two pending sums is not the sum of products; reduce one first", axis);
+        return tn_infer_bad(
+            t,
+            "axis %s: a product of two pending sums is not the sum of products; reduce one first",
+            axis);
     if (!(op->linear >> m->last_p & 1))
-        return tn_infer_bad(t, "axis %s: operand %d is a pending sum (P) and %s is not linear in it; reduce it first", axis, m->last_p, op->name);
+        return tn_infer_bad(
+            t,
+            "axis %s: operand %d is a pending sum (P) and %s is not linear in it; reduce it first",
+            axis, m->last_p, op->name);
     *out = TN_TYPE_P;
     return TN_OK;
 }
@@ -357,12 +411,17 @@ static tn_status unsplit_type(tn_infer *t, int a, const mix *m, tn_type *out)
     const char *axis = tn_axis_name((tn_axis)a);
     if (m->p) return partial_type(t, a, m, out);
     if (m->r_grad && m->i_grad)
-        return tn_infer_bad(t, "axis %s: R mixed with I: their gradients differ (P and I); convert the I operand (redistribute I to R)", axis);
+        return tn_infer_bad(t,
+                            "axis %s: R mixed with I: their gradients differ (P and I); convert "
+                            "the I operand (redistribute I to R)",
+                            axis);
     if (m->v) *out = TN_TYPE_V;
     else if (m->i_grad) *out = TN_TYPE_I;
     else if (m->r_grad || m->r) *out = TN_TYPE_R;
     else *out = m->i ? TN_TYPE_I : TN_TYPE_R;
-    if (m->v && m->i_grad) return tn_infer_bad(t, "axis %s: I mixed with V; convert the I operand (redistribute I to R)", axis);
+    if (m->v && m->i_grad)
+        return tn_infer_bad(
+            t, "axis %s: I mixed with V; convert the I operand (redistribute I to R)", axis);
     return TN_OK;
 }
 
@@ -377,7 +436,9 @@ static tn_status axis_type(tn_infer *t, int a, int o, int rep, tn_type *type_out
         return partial_type(t, a, &m, &unused);
     }
     if (m.i_grad)
-        return tn_infer_bad(t, "axis %s: an I operand meets a split one; convert it first (redistribute I to R)", tn_axis_name((tn_axis)a));
+        return tn_infer_bad(
+            t, "axis %s: an I operand meets a split one; convert it first (redistribute I to R)",
+            tn_axis_name((tn_axis)a));
     bool kept = has_factor(t, output_place(t->bind, o), t->out[o].rank, m.split);
     *type_out = kept ? TN_TYPE_S : TN_TYPE_P;
     return TN_OK;
@@ -395,8 +456,9 @@ static tn_status out_layout(tn_infer *t, int o)
             for (int r = 1; r < t->bind->repeats; r++) {
                 TN_TRY(axis_type(t, a, o, r, &other));
                 if (other != type)
-                    return tn_infer_bad(t, "axis %s: the terms of the sum are %c and %c; place all operands alike",
-                                        tn_axis_name((tn_axis)a), tn_type_letter(type), tn_type_letter(other));
+                    return tn_infer_bad(
+                        t, "axis %s: the terms of the sum are %c and %c; place all operands alike",
+                        tn_axis_name((tn_axis)a), tn_type_letter(type), tn_type_letter(other));
             }
         if (type != TN_TYPE_S) v->layout.type[a] = (uint8_t)type;
     }
@@ -431,8 +493,9 @@ tn_status tn_infer_placed(tn_infer *t)
     tn_layout l = *t->d->layout;
     for (int a = 0; a < TN_N_AXES; a++)
         if (l.type[a] == TN_TYPE_S && l.dim[a] >= t->out[0].rank)
-            return tn_infer_bad(t, "axis %s: S(%d) of a value with %d dims; the last dim is S(%d)", tn_axis_name((tn_axis)a),
-                                l.dim[a], t->out[0].rank, t->out[0].rank - 1);
+            return tn_infer_bad(t, "axis %s: S(%d) of a value with %d dims; the last dim is S(%d)",
+                                tn_axis_name((tn_axis)a), l.dim[a], t->out[0].rank,
+                                t->out[0].rank - 1);
     t->out[0].layout = l;
     return TN_OK;
 }

@@ -1,12 +1,12 @@
-/* lower.c - pass 3: cross entropy over vocabulary parts, the order of every sum, what is carried and how many levels it needs;
- * nodes that run once a step move to the front. */
+/* lower.c - pass 3: cross entropy over vocabulary parts, the order of every sum, what is carried
+ * and how many levels it needs; nodes that run once a step move to the front. */
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/program.h"
 #include "graph/rewrite.h"
 
-/* The parts of a sum over a parameter dim: only a dim that the tables place on an axis can be split by a layout; the others
- * are one chain (docs/decisions/0002-one-chain.md). */
+/* The parts of a sum over a parameter dim: only a dim that the tables place on an axis can be split
+ * by a layout; the others are one chain (docs/decisions/0002-one-chain.md). */
 static int param_parts(const tn_graph *g, const tn_node *n)
 {
     tn_axis axes[TN_N_AXES];
@@ -21,7 +21,8 @@ static int param_parts(const tn_graph *g, const tn_node *n)
 
 static bool sums_tokens(tn_op_id op)
 {
-    return op == TN_OP_linear_bwd_w || op == TN_OP_rmsnorm_bwd_w || op == TN_OP_embedding_bwd || op == TN_OP_fold_leaves;
+    return op == TN_OP_linear_bwd_w || op == TN_OP_rmsnorm_bwd_w || op == TN_OP_embedding_bwd ||
+           op == TN_OP_fold_leaves;
 }
 
 static int64_t dp_ranks(const tn_graph *g)
@@ -29,7 +30,8 @@ static int64_t dp_ranks(const tn_graph *g)
     return (int64_t)g->mesh.size[TN_AXIS_DP_REPLICATE] * g->mesh.size[TN_AXIS_DP_SHARD];
 }
 
-/* Rank d of dp owns part d of the step's rows, which is a whole node of the tree over lanes: lanes / dp of them. */
+/* Rank d of dp owns part d of the step's rows, which is a whole node of the tree over lanes: lanes
+ * / dp of them. */
 tn_status tn_lower_tokens(const tn_graph *g, tn_arena *arena, const tn_order_tokens **out)
 {
     int64_t dp = dp_ranks(g);
@@ -58,17 +60,24 @@ static tn_status attach_tokens(lowering *w, tn_node *n)
     tn_graph *g = w->r.g;
     const tn_value *x = &g->values[tn_node_in(g, n, 0)];
     if (x->rank > 3)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: a gain that is shared by heads has no token order yet; normalise the whole dim",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: a gain that is shared by heads has no token order yet; normalise the "
+                "whole dim",
                 n->path, tn_op_name((tn_op_id)n->op));
-    if (n->op != TN_OP_fold_leaves && x->dim[1].extent != g->seq && (x->dim[1].extent * g->grid.seq) % g->seq)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: a chunk of %lld positions cuts a position part of the reduce grid (seq = %d)", n->path,
-                tn_op_name((tn_op_id)n->op), (long long)x->dim[1].extent, g->grid.seq);
+    if (n->op != TN_OP_fold_leaves && x->dim[1].extent != g->seq &&
+        (x->dim[1].extent * g->grid.seq) % g->seq)
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s: %s: a chunk of %lld positions cuts a position part of the reduce grid (seq = %d)",
+            n->path, tn_op_name((tn_op_id)n->op), (long long)x->dim[1].extent, g->grid.seq);
     n->order = TN_ORDER_OVER_TOKENS;
     if (!w->tokens) TN_TRY(tn_lower_tokens(g, &w->arena, &w->tokens));
     tn_value *v = &g->values[n->out0];
     v->carried = true;
     v->levels = (int8_t)tn_order_tokens_depth(w->tokens, run_leaves(g, n));
-    if (n->op == TN_OP_fold_leaves) v->levels = (int8_t)(tn_order_tokens_depth(w->tokens, 1) + 1); /* all of its stack is memory */
+    if (n->op == TN_OP_fold_leaves)
+        v->levels =
+            (int8_t)(tn_order_tokens_depth(w->tokens, 1) + 1); /* all of its stack is memory */
     return TN_OK;
 }
 
@@ -125,8 +134,14 @@ static tn_status reduce_shared(lowering *w, int64_t i)
     const tn_node *n = &w->r.old->nodes[i];
     for (int k = 1; n->op == TN_OP_attention_bwd && k < 3; k++) {
         int32_t v = w->r.map[n->out0 + k];
-        if (!tn_value_shares_heads(w->r.g, &w->r.g->values[v])) continue;
-        tn_node_desc d = {.op = TN_OP_kv_reduce, .n_in = 1, .in = &v, .path = n->path, .phase = TN_PHASE_COMM, .scope = (tn_scope)n->scope, .stage = n->stage};
+        if (!tn_node_shares_heads(w->r.g, &w->r.g->values[v])) continue;
+        tn_node_desc d = {.op = TN_OP_kv_reduce,
+                          .n_in = 1,
+                          .in = &v,
+                          .path = n->path,
+                          .phase = TN_PHASE_COMM,
+                          .scope = (tn_scope)n->scope,
+                          .stage = n->stage};
         TN_TRY(tn_graph_add(w->r.g, &d, &w->r.map[n->out0 + k]));
     }
     return TN_OK;
@@ -177,15 +192,25 @@ static tn_status reduce_loss(tn_rewrite *r)
         tn_layout whole = tn_layout_all(TN_TYPE_R);
         tn_named_attr grad = {"grad", {.kind = 'i', .u.i = 1}};
         for (int a = 0; a < TN_N_AXES; a++)
-            if (r->old->values[n->out0].layout.type[a] != TN_TYPE_P) whole.type[a] = r->old->values[n->out0].layout.type[a];
-        tn_node_desc d = {.op = TN_OP_redistribute, .n_in = 1, .in = &r->map[n->out0], .n_attrs = 1, .attrs = &grad, .path = "loss",
-                          .phase = TN_PHASE_COMM, .scope = TN_SCOPE_TAIL, .stage = n->stage, .layout = &whole};
+            if (r->old->values[n->out0].layout.type[a] != TN_TYPE_P)
+                whole.type[a] = r->old->values[n->out0].layout.type[a];
+        tn_node_desc d = {.op = TN_OP_redistribute,
+                          .n_in = 1,
+                          .in = &r->map[n->out0],
+                          .n_attrs = 1,
+                          .attrs = &grad,
+                          .path = "loss",
+                          .phase = TN_PHASE_COMM,
+                          .scope = TN_SCOPE_TAIL,
+                          .stage = n->stage,
+                          .layout = &whole};
         TN_TRY(tn_graph_add(r->g, &d, NULL));
     }
     return TN_OK;
 }
 
-/* Tensor parallelism splits the query heads; the key/value heads are split with them, or shared by whole ranks. */
+/* Tensor parallelism splits the query heads; the key/value heads are split with them, or shared by
+ * whole ranks. */
 static tn_status check_heads(const tn_graph *g, const tn_node *n)
 {
     const tn_value *q = &g->values[tn_node_in(g, n, 0)], *k = &g->values[tn_node_in(g, n, 1)];
@@ -193,12 +218,17 @@ static tn_status check_heads(const tn_graph *g, const tn_node *n)
     if (n->op != TN_OP_attention || q->layout.type[TN_AXIS_TP] != TN_TYPE_S) return TN_OK;
     int64_t legal = tp;
     bool power = g->canonical; /* of two, to keep the bits */
-    while (legal > heads || (legal % shared && shared % legal) || (power && (legal & (legal - 1)))) legal--;
+    while (legal > heads || (legal % shared && shared % legal) || (power && (legal & (legal - 1))))
+        legal--;
     if (legal == tp) return TN_OK;
     if (tp > heads)
-        TN_FAIL(TN_BAD_INPUT, "%s: parallelism.tensor_parallel_degree: %lld ranks cannot split %lld query heads; the nearest is %lld", n->path,
-                (long long)tp, (long long)heads, (long long)legal);
-    TN_FAIL(TN_BAD_INPUT, "%s: parallelism.tensor_parallel_degree: %lld neither divides the %lld key/value heads nor is a multiple of them; the nearest is %lld",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: parallelism.tensor_parallel_degree: %lld ranks cannot split %lld query heads; "
+                "the nearest is %lld",
+                n->path, (long long)tp, (long long)heads, (long long)legal);
+    TN_FAIL(TN_BAD_INPUT,
+            "%s: parallelism.tensor_parallel_degree: %lld neither divides the %lld key/value heads "
+            "nor is a multiple of them; the nearest is %lld",
             n->path, (long long)tp, (long long)shared, (long long)legal);
 }
 
@@ -208,7 +238,8 @@ static tn_status emit(lowering *w, tn_scope first, tn_scope last)
     for (int64_t i = 0; i < r->old->n_nodes; i++) {
         const tn_node *n = &r->old->nodes[i];
         if (n->scope < first || n->scope > last) continue;
-        bool gain = n->op == TN_OP_rmsnorm_bwd_w && split_positions(r->old, &r->old->values[tn_node_in(r->old, n, 1)]);
+        bool gain = n->op == TN_OP_rmsnorm_bwd_w &&
+                    split_positions(r->old, &r->old->values[tn_node_in(r->old, n, 1)]);
         if (n->op == TN_OP_attention) TN_TRY(check_heads(r->old, n));
         if (n->op == TN_OP_cross_entropy) TN_TRY(expand_loss(r, i));
         else if (gain) TN_TRY(expand_gain(w, i));

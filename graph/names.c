@@ -67,7 +67,8 @@ static tn_status name_node(const tn_node *n, tn_names *seen, tn_arena *arena, co
     char buf[640];
     const char *base;
     int64_t k = 0;
-    snprintf(buf, sizeof buf, "%s%s%s", n->path, n->path[0] ? "." : "", tn_op_name((tn_op_id)n->op));
+    snprintf(buf, sizeof buf, "%s%s%s", n->path, n->path[0] ? "." : "",
+             tn_op_name((tn_op_id)n->op));
     TN_TRY(tn_arena_text(arena, buf, &base));
     tn_names_find(seen, base, &k);
     TN_TRY(tn_names_put(seen, base, ++k));

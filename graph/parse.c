@@ -1,4 +1,5 @@
-/* parse.c - text.h, read back. The reader trusts nothing: sizes, counts and names are bounded before they are used. */
+/* parse.c - text.h, read back. The reader trusts nothing: sizes, counts and names are bounded
+ * before they are used. */
 #include "graph/names.h"
 #include "graph/op.h"
 #include "graph/text.h"
@@ -20,7 +21,8 @@ static tn_status bad(const reader *r, const char *what, const char *mend)
 {
     int n = 0;
     while (r->p + n < r->end && n < 24 && r->p[n] >= 32) n++;
-    TN_FAIL(TN_BAD_INPUT, "%s:%lld: %s at '%.*s'; %s", r->where, (long long)r->line, what, n, r->p, mend);
+    TN_FAIL(TN_BAD_INPUT, "%s:%lld: %s at '%.*s'; %s", r->where, (long long)r->line, what, n, r->p,
+            mend);
 }
 
 static void blanks(reader *r)
@@ -61,13 +63,16 @@ static tn_status integer(reader *r, int64_t min, int64_t max, int64_t *out)
     const char *p = r->p;
     bool minus = p < r->end && *p == '-';
     if (minus) p++;
-    if (p == r->end || *p < '0' || *p > '9') return bad(r, "a number is missing", "write a decimal integer");
+    if (p == r->end || *p < '0' || *p > '9')
+        return bad(r, "a number is missing", "write a decimal integer");
     for (; p < r->end && *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(x, (int64_t)10, &x) || __builtin_add_overflow(x, (int64_t)(*p - '0'), &x))
+        if (__builtin_mul_overflow(x, (int64_t)10, &x) ||
+            __builtin_add_overflow(x, (int64_t)(*p - '0'), &x))
             return bad(r, "a number is too large", "at most 2^63 - 1");
     if (minus) x = -x;
     if (x < min || x > max)
-        TN_FAIL(TN_BAD_INPUT, "%s:%lld: %lld is out of range; %lld to %lld", r->where, (long long)r->line, (long long)x, (long long)min, (long long)max);
+        TN_FAIL(TN_BAD_INPUT, "%s:%lld: %lld is out of range; %lld to %lld", r->where,
+                (long long)r->line, (long long)x, (long long)min, (long long)max);
     r->p = p;
     *out = x;
     return TN_OK;
@@ -76,7 +81,8 @@ static tn_status integer(reader *r, int64_t min, int64_t max, int64_t *out)
 /* "name=INT" */
 static tn_status setting(reader *r, const char *name, int64_t min, int64_t max, int64_t *out)
 {
-    if (!eat(r, name) || r->p == r->end || *r->p != '=') return bad(r, "a setting is missing", name);
+    if (!eat(r, name) || r->p == r->end || *r->p != '=')
+        return bad(r, "a setting is missing", name);
     r->p++;
     return integer(r, min, max, out);
 }
@@ -98,26 +104,38 @@ static tn_status word(reader *r, const char *stop, char *out, size_t size)
 static tn_status header(reader *r)
 {
     int64_t pp, size[TN_N_AXES], grid[3], step[4];
-    if (!eat(r, "graph titan 1") || !at_end(r)) return bad(r, "no graph", "the first line reads 'graph titan 1'");
+    if (!eat(r, "graph titan 1") || !at_end(r))
+        return bad(r, "no graph", "the first line reads 'graph titan 1'");
     next_line(r);
-    if (!eat(r, "mesh ")) return bad(r, "no mesh", "the second line reads 'mesh pp=1 dp_replicate=1 ...'");
+    if (!eat(r, "mesh "))
+        return bad(r, "no mesh", "the second line reads 'mesh pp=1 dp_replicate=1 ...'");
     TN_TRY(setting(r, "pp", 1, MAX_DEGREE, &pp));
-    for (int a = 0; a < TN_N_AXES; a++) TN_TRY(setting(r, tn_axis_name((tn_axis)a), 1, MAX_DEGREE, &size[a]));
+    for (int a = 0; a < TN_N_AXES; a++)
+        TN_TRY(setting(r, tn_axis_name((tn_axis)a), 1, MAX_DEGREE, &size[a]));
     next_line(r);
     bool canonical = eat(r, "sums canonical ");
-    if (!canonical && !eat(r, "sums fast ")) return bad(r, "no order of sums", "the third line reads 'sums canonical tp=8 seq=8 rows=8'");
-    const char *const names[3] = {"tp", "seq", "rows"}, *const steps[4] = {"rows", "seq", "microbatches", "chunks"};
+    if (!canonical && !eat(r, "sums fast "))
+        return bad(r, "no order of sums",
+                   "the third line reads 'sums canonical tp=8 seq=8 rows=8'");
+    const char *const names[3] = {"tp", "seq", "rows"}, *const steps[4] = {"rows", "seq",
+                                                                           "microbatches",
+                                                                           "chunks"};
     for (int i = 0; i < 3; i++) {
         TN_TRY(setting(r, names[i], 1, MAX_GRID, &grid[i]));
-        if (grid[i] & (grid[i] - 1)) return bad(r, "the reduce grid is no power of two", "1, 2, 4, 8, ...");
+        if (grid[i] & (grid[i] - 1))
+            return bad(r, "the reduce grid is no power of two", "1, 2, 4, 8, ...");
     }
     next_line(r);
-    if (!eat(r, "step ")) return bad(r, "no step", "the fourth line reads 'step rows=8 seq=512 microbatches=1 chunks=1'");
+    if (!eat(r, "step "))
+        return bad(r, "no step",
+                   "the fourth line reads 'step rows=8 seq=512 microbatches=1 chunks=1'");
     for (int i = 0; i < 4; i++) TN_TRY(setting(r, steps[i], 0, (int64_t)1 << 24, &step[i]));
-    if (step[2] < 1 || step[3] < 1) return bad(r, "no iterations", "microbatches and chunks are at least 1");
+    if (step[2] < 1 || step[3] < 1)
+        return bad(r, "no iterations", "microbatches and chunks are at least 1");
     tn_mesh mesh = {.pp = (int)pp};
     for (int a = 0; a < TN_N_AXES; a++) mesh.size[a] = (int)size[a];
-    TN_TRY(tn_graph_create(&mesh, (tn_order_grid){(int)grid[0], (int)grid[1], (int)grid[2]}, canonical, &r->g));
+    TN_TRY(tn_graph_create(&mesh, (tn_order_grid){(int)grid[0], (int)grid[1], (int)grid[2]},
+                           canonical, &r->g));
     r->g->rows = step[0];
     r->g->seq = step[1];
     r->g->n_microbatches = step[2];
@@ -137,7 +155,8 @@ static tn_status dims(reader *r, tn_value *v)
         tn_dim *d = &v->dim[v->rank++];
         TN_TRY(integer(r, 1, MAX_EXTENT, &d->extent));
         if (eat(r, "/")) TN_TRY(integer(r, 1, 1 << 16, &d->units));
-        if (__builtin_mul_overflow(total, d->extent, &total) || total > MAX_ELEMENTS) return bad(r, "the value is too large", "at most 2^56 elements");
+        if (__builtin_mul_overflow(total, d->extent, &total) || total > MAX_ELEMENTS)
+            return bad(r, "the value is too large", "at most 2^56 elements");
     }
     return TN_OK;
 }
@@ -148,10 +167,13 @@ static tn_status layout(reader *r, tn_layout *out)
     size_t n = 0;
     blanks(r);
     while (r->p + n < r->end && r->p[n] != '}' && r->p[n] != '\n') n++;
-    if (r->p + n == r->end || r->p[n] != '}' || n + 2 > sizeof buf) return bad(r, "a placement is missing", "as in {dp:0 cp:1 tp:R}");
+    if (r->p + n == r->end || r->p[n] != '}' || n + 2 > sizeof buf)
+        return bad(r, "a placement is missing", "as in {dp:0 cp:1 tp:R}");
     memcpy(buf, r->p, n + 1);
     buf[n + 1] = 0;
-    if (!tn_layout_parse(buf, out)) return bad(r, "no placement", "every axis once with R, I, V, P or a dim, as in {dp:0 cp:1 tp:R}");
+    if (!tn_layout_parse(buf, out))
+        return bad(r, "no placement",
+                   "every axis once with R, I, V, P or a dim, as in {dp:0 cp:1 tp:R}");
     r->p += n + 1;
     return TN_OK;
 }
@@ -178,7 +200,8 @@ static tn_status outputs(reader *r, line *l)
         *v = (tn_value){.levels = 1};
         if (!eat(r, "%")) return bad(r, "no value", "a line begins with %NAME : TYPE");
         TN_TRY(word(r, ",()=", buf, sizeof buf));
-        if (tn_names_find(&r->names, buf, &seen)) return bad(r, "a name is used twice", "names are unique");
+        if (tn_names_find(&r->names, buf, &seen))
+            return bad(r, "a name is used twice", "names are unique");
         TN_TRY(tn_arena_text(&r->g->arena, buf, &l->out_name[l->n_out]));
         if (!eat(r, ":")) return bad(r, "a colon is missing", "%NAME : TYPE");
         TN_TRY(word(r, "[", buf, sizeof buf));
@@ -203,7 +226,9 @@ static tn_status operands(reader *r, line *l)
     bool found;
     TN_TRY(word(r, "(", buf, sizeof buf));
     l->op = tn_op_find(buf, &found);
-    if (!found) TN_FAIL(TN_BAD_INPUT, "%s:%lld: no op '%s'; `titan help ops` lists them", r->where, (long long)r->line, buf);
+    if (!found)
+        TN_FAIL(TN_BAD_INPUT, "%s:%lld: no op '%s'; `titan help ops` lists them", r->where,
+                (long long)r->line, buf);
     if (!eat(r, "(")) return bad(r, "no operands", "op(%a, %b)");
     while (!eat(r, ")")) {
         int64_t id;
@@ -212,7 +237,8 @@ static tn_status operands(reader *r, line *l)
         if (!eat(r, "%")) return bad(r, "no operand", "operands are values, %NAME");
         TN_TRY(word(r, ",()=", buf, sizeof buf));
         if (!tn_names_find(&r->names, buf, &id))
-            TN_FAIL(TN_BAD_INPUT, "%s:%lld: value %%%s is not defined above", r->where, (long long)r->line, buf);
+            TN_FAIL(TN_BAD_INPUT, "%s:%lld: value %%%s is not defined above", r->where,
+                    (long long)r->line, buf);
         l->in[l->n_in++] = (int32_t)id;
     }
     return TN_OK;
@@ -291,12 +317,16 @@ static tn_status one_of(reader *r, const char *const *names, int n, int64_t *out
             *out = i;
             return TN_OK;
         }
-    TN_FAIL(TN_BAD_INPUT, "%s:%lld: '%s' is no phase or scope; F B W OPT COMM, then head microbatch chunk tail", r->where, (long long)r->line, buf);
+    TN_FAIL(TN_BAD_INPUT,
+            "%s:%lld: '%s' is no phase or scope; F B W OPT COMM, then head microbatch chunk tail",
+            r->where, (long long)r->line, buf);
 }
 
 static tn_status place(reader *r, line *l)
 {
-    static const char *const phases[] = {"F", "B", "W", "OPT", "COMM"}, *const scopes[] = {"head", "microbatch", "chunk", "tail"};
+    static const char *const phases[] = {"F", "B", "W", "OPT", "COMM"}, *const scopes[] = {
+                                                                            "head", "microbatch",
+                                                                            "chunk", "tail"};
     size_t n = 0;
     if (!eat(r, "@")) return bad(r, "no module path", "@PATH PHASE SCOPE sSTAGE");
     while (r->p + n < r->end && (unsigned char)r->p[n] > 32) n++;
@@ -322,16 +352,24 @@ static tn_status compare(const reader *r, const line *l, int32_t first)
 {
     const tn_node *n = &r->g->nodes[r->g->n_nodes - 1];
     if (n->n_out != l->n_out)
-        TN_FAIL(TN_BAD_INPUT, "%s:%lld: %s has %d outputs, the line names %d", r->where, (long long)r->line, tn_op_name(l->op), n->n_out, l->n_out);
+        TN_FAIL(TN_BAD_INPUT, "%s:%lld: %s has %d outputs, the line names %d", r->where,
+                (long long)r->line, tn_op_name(l->op), n->n_out, l->n_out);
     for (int i = 0; i < l->n_out; i++) {
         const tn_value *said = &l->out[i], *is = &r->g->values[first + i];
         char a[128];
         bool same = said->dtype == is->dtype && said->rank == is->rank;
-        for (int d = 0; same && d < is->rank; d++) same = said->dim[d].extent == is->dim[d].extent && said->dim[d].units == is->dim[d].units;
-        if (!same) TN_FAIL(TN_BAD_INPUT, "%s:%lld: %%%s: its op gives another shape or dtype than the line says", r->where, (long long)r->line, l->out_name[i]);
+        for (int d = 0; same && d < is->rank; d++)
+            same =
+                said->dim[d].extent == is->dim[d].extent && said->dim[d].units == is->dim[d].units;
+        if (!same)
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s:%lld: %%%s: its op gives another shape or dtype than the line says",
+                    r->where, (long long)r->line, l->out_name[i]);
         tn_layout_print(&is->layout, a, sizeof a);
         if (!tn_layout_equal(&said->layout, &is->layout))
-            TN_FAIL(TN_BAD_INPUT, "%s:%lld: %%%s: its op gives the type %s; write that, or redistribute", r->where, (long long)r->line, l->out_name[i], a);
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s:%lld: %%%s: its op gives the type %s; write that, or redistribute",
+                    r->where, (long long)r->line, l->out_name[i], a);
     }
     return TN_OK;
 }
@@ -344,8 +382,17 @@ static tn_status node(reader *r)
     TN_TRY(operands(r, &l));
     TN_TRY(attributes(r, &l));
     TN_TRY(place(r, &l));
-    tn_node_desc d = {.op = l.op, .n_in = l.n_in, .in = l.in, .n_attrs = l.n_attrs, .attrs = l.attrs, .path = l.path,
-                      .phase = (tn_phase)l.phase, .scope = (tn_scope)l.scope, .stage = (int)l.stage, .layout = &l.out[0].layout, .like = &l.out[0]};
+    tn_node_desc d = {.op = l.op,
+                      .n_in = l.n_in,
+                      .in = l.in,
+                      .n_attrs = l.n_attrs,
+                      .attrs = l.attrs,
+                      .path = l.path,
+                      .phase = (tn_phase)l.phase,
+                      .scope = (tn_scope)l.scope,
+                      .stage = (int)l.stage,
+                      .layout = &l.out[0].layout,
+                      .like = &l.out[0]};
     TN_TRY_WHILE(tn_graph_add(r->g, &d, &first), "reading %s:%lld", r->where, (long long)r->line);
     TN_TRY(compare(r, &l, first));
     tn_node *n = &r->g->nodes[r->g->n_nodes - 1];
@@ -374,7 +421,9 @@ static tn_status read_all(reader *r)
 tn_status tn_graph_parse(const char *where, const char *text, size_t n, tn_graph **out)
 {
     reader r = {.where = where, .p = text, .end = text + n, .line = 1};
-    tn_status st = memchr(text, 0, n) ? tn_error(TN_BAD_INPUT, "%s: a NUL byte; a graph is text", where) : read_all(&r);
+    tn_status st = memchr(text, 0, n)
+                       ? tn_error(TN_BAD_INPUT, "%s: a NUL byte; a graph is text", where)
+                       : read_all(&r);
     tn_names_fini(&r.names);
     if (st) {
         tn_graph_destroy(r.g);

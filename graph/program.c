@@ -1,10 +1,10 @@
 /* program.c - lifetimes, aliases, places, entries.
  *
  * (1) Ticks are node indices of the final graph. A value lives from its producer to its last user.
- * (2) Loops: what was made before a loop and is read in it lives to the loop's end; what is carried over a loop, or assembled
- *     piece by piece in it, lives from the loop's begin.
- * (3) A view shares its operand's buffer; an op may write into an operand's buffer if it is the last to read it, and must
- *     where it updates state. Inputs and states are never taken over by anything else. */
+ * (2) Loops: what was made before a loop and is read in it lives to the loop's end; what is carried
+ * over a loop, or assembled piece by piece in it, lives from the loop's begin. (3) A view shares
+ * its operand's buffer; an op may write into an operand's buffer if it is the last to read it, and
+ * must where it updates state. Inputs and states are never taken over by anything else. */
 #include "graph/program.h"
 
 #include "graph/op.h"
@@ -21,7 +21,7 @@ typedef struct planner {
     const tn_graph *g;
     tn_uses uses;
     loop mb, chunk;
-    int32_t *root; /* by value: the value whose buffer it shares (itself) */
+    int32_t *root;        /* by value: the value whose buffer it shares (itself) */
     int64_t *start, *end; /* by root value */
     int32_t *last_user;   /* by root value */
     tn_place *place;      /* strides by value, rest by root */
@@ -32,17 +32,19 @@ static bool casts(const tn_graph *g, const tn_node *n)
     return g->values[tn_node_in(g, n, 0)].dtype != g->values[n->out0].dtype;
 }
 
-bool tn_value_shares_heads(const tn_graph *g, const tn_value *v)
+bool tn_node_shares_heads(const tn_graph *g, const tn_value *v)
 {
-    return v->rank == 4 && v->dim[2].units > v->dim[2].extent && v->layout.type[TN_AXIS_TP] == TN_TYPE_S && v->layout.dim[TN_AXIS_TP] == 2 &&
+    return v->rank == 4 && v->dim[2].units > v->dim[2].extent &&
+           v->layout.type[TN_AXIS_TP] == TN_TYPE_S && v->layout.dim[TN_AXIS_TP] == 2 &&
            g->mesh.size[TN_AXIS_TP] > v->dim[2].extent;
 }
 
-/* heads and merge_heads between elements cut in pieces of heads, and whole heads that ranks share. */
+/* heads and merge_heads between elements cut in pieces of heads, and whole heads that ranks share.
+ */
 static bool joins_heads(const tn_graph *g, const tn_node *n)
 {
-    if (n->op == TN_OP_heads) return tn_value_shares_heads(g, &g->values[n->out0]);
-    return n->op == TN_OP_merge_heads && tn_value_shares_heads(g, &g->values[tn_node_in(g, n, 0)]);
+    if (n->op == TN_OP_heads) return tn_node_shares_heads(g, &g->values[n->out0]);
+    return n->op == TN_OP_merge_heads && tn_node_shares_heads(g, &g->values[tn_node_in(g, n, 0)]);
 }
 
 bool tn_node_is_view(const tn_graph *g, const tn_node *n)
@@ -58,12 +60,13 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
 {
     if (joins_heads(g, n)) return true;
-    if (n->op == TN_OP_kv_reduce) return tn_value_shares_heads(g, &g->values[n->out0]);
+    if (n->op == TN_OP_kv_reduce) return tn_node_shares_heads(g, &g->values[n->out0]);
     bool places = n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce;
     if (!places) return false;
     const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
     for (int x = 0; x < TN_N_AXES; x++)
-        if (g->mesh.size[x] > 1 && (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x]) &&
+        if (g->mesh.size[x] > 1 &&
+            (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x]) &&
             !(a->layout.type[x] == TN_TYPE_I && b->layout.type[x] == TN_TYPE_R))
             return true;
     return false;
@@ -73,7 +76,8 @@ bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
 static int64_t value_bytes(const tn_graph *g, const tn_value *v)
 {
     int64_t n = tn_dtype_bytes((tn_dtype)v->dtype);
-    for (int d = 0; d < v->rank; d++) n *= tn_layout_largest(&v->layout, &g->mesh, d, v->dim[d].extent, v->dim[d].units);
+    for (int d = 0; d < v->rank; d++)
+        n *= tn_layout_largest(&v->layout, &g->mesh, d, v->dim[d].extent, v->dim[d].units);
     return (n + TN_PACK_ALIGN - 1) / TN_PACK_ALIGN * TN_PACK_ALIGN;
 }
 
@@ -94,8 +98,10 @@ static void extend(planner *q, int32_t root, int64_t made, int64_t user)
     const loop *loops[2] = {&q->mb, &q->chunk};
     int64_t end = user + 1, start = made;
     for (int i = 0; i < 2; i++) {
-        if (inside(loops[i], user) && !inside(loops[i], made) && loops[i]->end > end) end = loops[i]->end;
-        if (inside(loops[i], made) && !inside(loops[i], user) && loops[i]->begin < start) start = loops[i]->begin;
+        if (inside(loops[i], user) && !inside(loops[i], made) && loops[i]->end > end)
+            end = loops[i]->end;
+        if (inside(loops[i], made) && !inside(loops[i], user) && loops[i]->begin < start)
+            start = loops[i]->begin;
     }
     if (end > q->end[root]) {
         q->end[root] = end;
@@ -123,7 +129,8 @@ static void find_loops(planner *q)
     q->chunk = (loop){p->chunk, p->chunk_end, g->n_chunks};
 }
 
-/* ---------------------------------------------------------------------------------------------- aliases */
+/* ----------------------------------------------------------------------------------------------
+ * aliases */
 
 static int64_t piece_stride(const planner *q, int32_t piece)
 {
@@ -169,25 +176,32 @@ static void lifetimes(planner *q, int n_keep, const int32_t *keep)
         int32_t r = find_root(q, (int32_t)v);
         int64_t made = g->values[v].node;
         extend(q, r, made, made);
-        for (int64_t u = q->uses.first[v]; u < q->uses.first[v + 1]; u++) extend(q, r, made, q->uses.users[u]);
+        for (int64_t u = q->uses.first[v]; u < q->uses.first[v + 1]; u++)
+            extend(q, r, made, q->uses.users[u]);
         if (g->values[v].carried) {
-            if (inside(&q->mb, made)) q->start[r] = q->mb.begin < q->start[r] ? q->mb.begin : q->start[r];
-            if (inside(&q->chunk, made)) q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
+            if (inside(&q->mb, made))
+                q->start[r] = q->mb.begin < q->start[r] ? q->mb.begin : q->start[r];
+            if (inside(&q->chunk, made))
+                q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
             extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
         }
-        if (g->values[v].rank == 0) extend(q, r, made, g->n_nodes - 1); /* small, and what is reported is among them */
+        if (g->values[v].rank == 0)
+            extend(q, r, made, g->n_nodes - 1); /* small, and what is reported is among them */
     }
-    for (int i = 0; i < n_keep; i++) extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
+    for (int i = 0; i < n_keep; i++)
+        extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
 }
 
 static tn_region region_of(const planner *q, int32_t root)
 {
     uint16_t op = q->g->nodes[q->g->values[root].node].op;
-    return op == TN_OP_state ? TN_REGION_PROCESS : op == TN_OP_input ? TN_REGION_PLAN : TN_REGION_STEP;
+    return op == TN_OP_state   ? TN_REGION_PROCESS
+           : op == TN_OP_input ? TN_REGION_PLAN
+                               : TN_REGION_STEP;
 }
 
-/* May `out` of a node be written over its operand k? It is the last to read that memory in every iteration, and reads it nowhere
- * else, unless it goes element by element. */
+/* May `out` of a node be written over its operand k? It is the last to read that memory in every
+ * iteration, and reads it nowhere else, unless it goes element by element. */
 static bool may_take(const planner *q, int64_t node, int k, int32_t out)
 {
     const tn_graph *g = q->g;
@@ -196,12 +210,16 @@ static bool may_take(const planner *q, int64_t node, int k, int32_t out)
     const tn_value *a = &g->values[r], *b = &g->values[out];
     const loop *loops[2] = {&q->mb, &q->chunk};
     for (int i = 0; i < 2; i++)
-        if (inside(loops[i], node) && !inside(loops[i], q->start[r])) return false; /* read again in the next iteration */
+        if (inside(loops[i], node) && !inside(loops[i], q->start[r]))
+            return false; /* read again in the next iteration */
     for (int i = 0; i < n->n_in; i++)
-        if (i != k && !tn_op_get((tn_op_id)n->op)->cheap && find_root(q, tn_node_in(g, n, i)) == r) return false;
-    return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out && q->end[r] == node + 1 &&
-           g->values[in].dtype == b->dtype && value_bytes(g, a) == value_bytes(g, b) && !q->place[in].chunk_stride &&
-           !q->place[in].microbatch_stride && !q->place[out].chunk_stride && !q->place[out].microbatch_stride;
+        if (i != k && !tn_op_get((tn_op_id)n->op)->cheap && find_root(q, tn_node_in(g, n, i)) == r)
+            return false;
+    return region_of(q, r) == TN_REGION_STEP && !a->carried && !b->carried && q->root[out] == out &&
+           q->end[r] == node + 1 && g->values[in].dtype == b->dtype &&
+           value_bytes(g, a) == value_bytes(g, b) && !q->place[in].chunk_stride &&
+           !q->place[in].microbatch_stride && !q->place[out].chunk_stride &&
+           !q->place[out].microbatch_stride;
 }
 
 static void alias_in_place(planner *q)
@@ -224,7 +242,8 @@ static void alias_in_place(planner *q)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- places */
+/* ----------------------------------------------------------------------------------------------
+ * places */
 
 static tn_status make_buffers(planner *q)
 {
@@ -237,8 +256,12 @@ static tn_status make_buffers(planner *q)
         if (find_root(q, (int32_t)v) != v) continue;
         const tn_value *x = &g->values[v];
         tn_buffer *b = &p->buffers[p->n_buffers];
-        *b = (tn_buffer){.region = (int8_t)region_of(q, (int32_t)v), .value = (int32_t)v, .last_user = q->last_user[v],
-                         .start = q->start[v], .end = q->end[v], .bytes = value_bytes(g, x) * (x->levels > 1 ? x->levels : 1)};
+        *b = (tn_buffer){.region = (int8_t)region_of(q, (int32_t)v),
+                         .value = (int32_t)v,
+                         .last_user = q->last_user[v],
+                         .start = q->start[v],
+                         .end = q->end[v],
+                         .bytes = value_bytes(g, x) * (x->levels > 1 ? x->levels : 1)};
         q->place[v].buffer = (int32_t)p->n_buffers++;
         q->place[v].level_bytes = value_bytes(g, x);
         if (b->region == TN_REGION_STEP) continue;
@@ -261,7 +284,8 @@ static tn_status pack_step(planner *q)
     if (!st) {
         for (int64_t i = 0; i < p->n_buffers; i++)
             if (p->buffers[i].region == TN_REGION_STEP)
-                items[n++] = (tn_pack_item){p->buffers[i].start, p->buffers[i].end, p->buffers[i].bytes, 0};
+                items[n++] =
+                    (tn_pack_item){p->buffers[i].start, p->buffers[i].end, p->buffers[i].bytes, 0};
         st = tn_pack(items, n, &p->pack);
     }
     if (!st) {
@@ -291,7 +315,9 @@ static void fill_places(planner *q)
 static tn_stream stream_of(const tn_graph *g, const tn_node *n)
 {
     if (!tn_node_is_exchange(g, n)) return TN_STREAM_COMPUTE;
-    return n->op == TN_OP_unshard ? TN_STREAM_GATHER : n->op == TN_OP_reduce ? TN_STREAM_REDUCE : TN_STREAM_TENSOR;
+    return n->op == TN_OP_unshard  ? TN_STREAM_GATHER
+           : n->op == TN_OP_reduce ? TN_STREAM_REDUCE
+                                   : TN_STREAM_TENSOR;
 }
 
 static tn_status make_entries(planner *q)
@@ -308,7 +334,8 @@ static tn_status make_entries(planner *q)
         if (i == g->n_nodes) break;
         const tn_node *n = &g->nodes[i];
         if (n->n_in == 0 || tn_node_is_view(g, n)) continue;
-        p->entries[p->n_entries++] = (tn_entry){.node = (int32_t)i, .stream = (uint8_t)stream_of(g, n)};
+        p->entries[p->n_entries++] =
+            (tn_entry){.node = (int32_t)i, .stream = (uint8_t)stream_of(g, n)};
     }
     p->microbatch = mapped[0];
     p->chunk = mapped[1];
@@ -323,14 +350,16 @@ static tn_status localise(planner *q)
     const tn_graph *g = q->g;
     void *values, *begin;
     TN_TRY(tn_arena_alloc(&q->p->arena, (size_t)(g->n_values + 1) * sizeof(tn_value), &values));
-    TN_TRY(tn_arena_alloc(&q->p->arena, (size_t)(g->n_values + 1) * sizeof(int64_t[TN_MAX_RANK]), &begin));
+    TN_TRY(tn_arena_alloc(&q->p->arena, (size_t)(g->n_values + 1) * sizeof(int64_t[TN_MAX_RANK]),
+                          &begin));
     q->p->local = values;
     q->p->begin = begin;
     memcpy(values, g->values, (size_t)g->n_values * sizeof(tn_value));
     for (int64_t v = 0; v < g->n_values; v++) {
         tn_value *x = &q->p->local[v];
         for (int d = 0; d < x->rank; d++)
-            x->dim[d].extent = tn_layout_local(&x->layout, &g->mesh, q->p->at, d, x->dim[d].extent, x->dim[d].units, &q->p->begin[v][d]);
+            x->dim[d].extent = tn_layout_local(&x->layout, &g->mesh, q->p->at, d, x->dim[d].extent,
+                                               x->dim[d].units, &q->p->begin[v][d]);
     }
     return TN_OK;
 }
@@ -394,8 +423,11 @@ tn_runs tn_program_runs(const tn_program *p, int32_t value)
 {
     const tn_value *whole = &p->g->values[value], *mine = &p->local[value];
     const int64_t *begin = p->begin[value];
-    if (whole->rank < 2) return (tn_runs){1, tn_value_elements(mine), whole->rank ? begin[0] : 0, 0};
+    if (whole->rank < 2)
+        return (tn_runs){1, tn_value_elements(mine), whole->rank ? begin[0] : 0, 0};
     int64_t columns = whole->dim[1].extent;
-    if (mine->dim[1].extent == columns) return (tn_runs){1, tn_value_elements(mine), begin[0] * columns, 0};
-    return (tn_runs){mine->dim[0].extent, mine->dim[1].extent, begin[0] * columns + begin[1], columns};
+    if (mine->dim[1].extent == columns)
+        return (tn_runs){1, tn_value_elements(mine), begin[0] * columns, 0};
+    return (tn_runs){mine->dim[0].extent, mine->dim[1].extent, begin[0] * columns + begin[1],
+                     columns};
 }

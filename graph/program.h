@@ -71,7 +71,7 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n); /* output 0 is operan
 bool tn_node_is_exchange(const tn_graph *g, const tn_node *n); /* moves data between ranks of this mesh */
 
 /* The value [b s h k] has fewer heads than tensor-parallel ranks: ranks that share a head hold the same one. */
-bool tn_value_shares_heads(const tn_graph *g, const tn_value *v);
+bool tn_node_shares_heads(const tn_graph *g, const tn_value *v);
 
 TN_C_END
 #endif

@@ -1,8 +1,10 @@
-/* recompute.c - pass 6, `full`: a block keeps only what enters it; in front of its backward its forward nodes are cloned, as
- * far as the backward needs them. Clones are the same nodes, so they give the same bits. Parameters that the clones read are
- * unsharded again in front of them, once for them and for the backward: no compute copy lives from forward to backward.
+/* recompute.c - pass 6, `full`: a block keeps only what enters it; in front of its backward its
+ * forward nodes are cloned, as far as the backward needs them. Clones are the same nodes, so they
+ * give the same bits. Parameters that the clones read are unsharded again in front of them, once
+ * for them and for the backward: no compute copy lives from forward to backward.
  *
- * A block is an element of an nn.list: the module path up to its first numeric component ("layers.3"). */
+ * A block is an element of an nn.list: the module path up to its first numeric component
+ * ("layers.3"). */
 #include "graph/recompute.h"
 
 #include "graph/names.h"
@@ -89,7 +91,8 @@ static void need_operands(again *s, int64_t node, int32_t block)
     }
 }
 
-/* Marks the forward nodes of the block of backward node `first` that any backward node reads, and what those need. */
+/* Marks the forward nodes of the block of backward node `first` that any backward node reads, and
+ * what those need. */
 static void mark(again *s, int64_t first)
 {
     const tn_graph *g = s->r.old;

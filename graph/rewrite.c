@@ -33,19 +33,29 @@ void tn_rewrite_drop(tn_rewrite *r)
     tn_graph_destroy(r->g);
 }
 
-void tn_rewrite_describe(const tn_rewrite *r, int64_t node, int32_t *in, tn_named_attr *attrs, tn_node_desc *out)
+void tn_rewrite_describe(const tn_rewrite *r, int64_t node, int32_t *in, tn_named_attr *attrs,
+                         tn_node_desc *out)
 {
     const tn_node *n = &r->old->nodes[node];
     tn_op_id op = (tn_op_id)n->op;
     int n_attrs = tn_graph_attr_count(r->old, op);
     for (int i = 0; i < n->n_in; i++) in[i] = r->map[tn_node_in(r->old, n, i)];
-    for (int i = 0; i < n_attrs; i++) attrs[i] = (tn_named_attr){tn_graph_attr_name(r->old, op, i), n->attrs[i]};
+    for (int i = 0; i < n_attrs; i++)
+        attrs[i] = (tn_named_attr){tn_graph_attr_name(r->old, op, i), n->attrs[i]};
     /* the shared defaults of the old graph are the defaults of the new one */
     if (n_attrs && n->attrs == tn_graph_attr_default(r->old, op, 0)) n_attrs = 0;
     const tn_value *v = &r->old->values[n->out0];
-    *out = (tn_node_desc){.op = op, .n_in = n->n_in, .in = in, .n_attrs = n_attrs, .attrs = attrs, .path = n->path,
-                          .phase = (tn_phase)n->phase, .scope = (tn_scope)n->scope, .stage = n->stage,
-                          .layout = &v->layout, .like = v};
+    *out = (tn_node_desc){.op = op,
+                          .n_in = n->n_in,
+                          .in = in,
+                          .n_attrs = n_attrs,
+                          .attrs = attrs,
+                          .path = n->path,
+                          .phase = (tn_phase)n->phase,
+                          .scope = (tn_scope)n->scope,
+                          .stage = n->stage,
+                          .layout = &v->layout,
+                          .like = v};
 }
 
 tn_status tn_rewrite_add(tn_rewrite *r, int64_t node, const tn_node_desc *d)
@@ -89,7 +99,8 @@ tn_status tn_uses_build(const tn_graph *g, tn_uses *out)
     for (int64_t i = 0; i < g->n_operands; i++) first[g->operands[i] + 2]++;
     for (int64_t v = 0; v < g->n_values; v++) first[v + 2] += first[v + 1];
     for (int64_t n = 0; n < g->n_nodes; n++)
-        for (int i = 0; i < g->nodes[n].n_in; i++) users[first[tn_node_in(g, &g->nodes[n], i) + 1]++] = (int32_t)n;
+        for (int i = 0; i < g->nodes[n].n_in; i++)
+            users[first[tn_node_in(g, &g->nodes[n], i) + 1]++] = (int32_t)n;
     *out = (tn_uses){first, users};
     return TN_OK;
 }

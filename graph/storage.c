@@ -1,8 +1,9 @@
 /* storage.c - pass 5: what is at rest and how it comes and goes.
  *
- * A parameter is traced as computation wants it; here it becomes an fp32 master (state) and UNSHARD (gather and cast to the
- * compute dtype), once for forward and once for backward, in front of the first node that needs it, so that a cast copy lives
- * only as long as its block. The gradient (`reduce`) feeds the exact norm, the clip coefficient and the update in place. */
+ * A parameter is traced as computation wants it; here it becomes an fp32 master (state) and UNSHARD
+ * (gather and cast to the compute dtype), once for forward and once for backward, in front of the
+ * first node that needs it, so that a cast copy lives only as long as its block. The gradient
+ * (`reduce`) feeds the exact norm, the clip coefficient and the update in place. */
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -13,7 +14,8 @@
 typedef struct store {
     tn_rewrite r;
     const tn_pass_options *o;
-    int32_t *unsharded[2]; /* by old value of a parameter: its compute view in forward, in backward; -1 */
+    int32_t *unsharded[2]; /* by old value of a parameter: its compute view in forward, in backward;
+                              -1 */
     int32_t *grad;         /* by old value: complete reduced gradient (new value), -1 */
     int32_t *params;       /* old values of the parameters, in order */
     int64_t n_params, at;  /* at: whose gradient came last; they come in the same order */
@@ -25,7 +27,8 @@ static bool is_param(const tn_graph *g, int32_t value)
     return n->op == TN_OP_state && !strcmp(tn_node_attr_text(n, "kind"), "param");
 }
 
-/* At rest a parameter, its moments and its gradient are split once more, by elements of dim 0, over the ranks that share a copy. */
+/* At rest a parameter, its moments and its gradient are split once more, by elements of dim 0, over
+ * the ranks that share a copy. */
 static tn_layout at_rest(const tn_layout *l)
 {
     tn_layout rest = *l;
@@ -56,9 +59,16 @@ static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32
     if (*known < 0) {
         const tn_value *v = &s->r.old->values[old_value];
         tn_named_attr attr = {"dtype", {.kind = 's', .u.s = tn_dtype_name((tn_dtype)v->dtype)}};
-        tn_node_desc d = {.op = TN_OP_unshard, .n_in = 1, .in = &s->r.map[old_value], .n_attrs = 1, .attrs = &attr,
-                          .path = s->r.old->nodes[v->node].path, .phase = TN_PHASE_COMM, .scope = TN_SCOPE_MICROBATCH,
-                          .stage = user->stage, .layout = &v->layout};
+        tn_node_desc d = {.op = TN_OP_unshard,
+                          .n_in = 1,
+                          .in = &s->r.map[old_value],
+                          .n_attrs = 1,
+                          .attrs = &attr,
+                          .path = s->r.old->nodes[v->node].path,
+                          .phase = TN_PHASE_COMM,
+                          .scope = TN_SCOPE_MICROBATCH,
+                          .stage = user->stage,
+                          .layout = &v->layout};
         TN_TRY(tn_graph_add(s->r.g, &d, known));
     }
     *out = *known;
@@ -84,7 +94,8 @@ static tn_status compute_node(store *s, int64_t i)
     tn_node_desc d;
     const tn_graph *old = s->r.old;
     const tn_node *n = &old->nodes[i];
-    if (n->scope == TN_SCOPE_CHUNK && (i == 0 || old->nodes[i - 1].scope != TN_SCOPE_CHUNK)) TN_TRY(unshard_ahead(s, i));
+    if (n->scope == TN_SCOPE_CHUNK && (i == 0 || old->nodes[i - 1].scope != TN_SCOPE_CHUNK))
+        TN_TRY(unshard_ahead(s, i));
     int32_t unsharded[TN_MAX_OPERANDS];
     for (int k = 0; k < n->n_in; k++) {
         int32_t v = tn_node_in(old, n, k);
@@ -99,26 +110,44 @@ static tn_status compute_node(store *s, int64_t i)
     return tn_rewrite_add(&s->r, i, &d);
 }
 
-/* ---------------------------------------------------------------------------------------------- the update */
+/* ----------------------------------------------------------------------------------------------
+ * the update */
 
-static tn_status add_tail(store *s, const tn_node *like, tn_op_id op, int n_in, const int32_t *in, int n_attrs,
-                          const tn_named_attr *attrs, const tn_layout *layout, int32_t *out)
+static tn_status add_tail(store *s, const tn_node *like, tn_op_id op, int n_in, const int32_t *in,
+                          int n_attrs, const tn_named_attr *attrs, const tn_layout *layout,
+                          int32_t *out)
 {
-    tn_node_desc d = {.op = op, .n_in = n_in, .in = in, .n_attrs = n_attrs, .attrs = attrs, .path = like ? like->path : "",
-                      .phase = TN_PHASE_OPT, .scope = TN_SCOPE_TAIL, .stage = like ? like->stage : 0, .layout = layout};
+    tn_node_desc d = {.op = op,
+                      .n_in = n_in,
+                      .in = in,
+                      .n_attrs = n_attrs,
+                      .attrs = attrs,
+                      .path = like ? like->path : "",
+                      .phase = TN_PHASE_OPT,
+                      .scope = TN_SCOPE_TAIL,
+                      .stage = like ? like->stage : 0,
+                      .layout = layout};
     return tn_graph_add(s->r.g, &d, out);
 }
 
-static tn_status moment(store *s, const tn_node *param, const tn_value *v, const char *suffix, int32_t *out)
+static tn_status moment(store *s, const tn_node *param, const tn_value *v, const char *suffix,
+                        int32_t *out)
 {
     char name[512];
     snprintf(name, sizeof name, "%s.%s", tn_node_attr_text(param, "name"), suffix);
-    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}}, {"kind", {.kind = 's', .u.s = "moment"}}};
+    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}},
+                              {"kind", {.kind = 's', .u.s = "moment"}}};
     tn_value like = *v;
     like.dtype = TN_F32;
     like.layout = at_rest(&v->layout);
-    tn_node_desc d = {.op = TN_OP_state, .n_attrs = 2, .attrs = attrs, .path = param->path, .scope = TN_SCOPE_HEAD,
-                      .stage = param->stage, .layout = &like.layout, .like = &like};
+    tn_node_desc d = {.op = TN_OP_state,
+                      .n_attrs = 2,
+                      .attrs = attrs,
+                      .path = param->path,
+                      .scope = TN_SCOPE_HEAD,
+                      .stage = param->stage,
+                      .layout = &like.layout,
+                      .like = &like};
     return tn_graph_add(s->r.g, &d, out);
 }
 
@@ -137,13 +166,19 @@ static tn_status update(store *s, int32_t old_value, int32_t m, int32_t v, int32
     int32_t w = s->r.map[old_value], g = s->grad[old_value];
     if (o->optimizer == TN_OPTIMIZER_SGD) {
         int32_t in[4] = {w, g, m, coef};
-        tn_named_attr attrs[] = {id, num("lr", q->lr), num("momentum", q->momentum), num("weight_decay", q->weight_decay)};
+        tn_named_attr attrs[] = {id, num("lr", q->lr), num("momentum", q->momentum),
+                                 num("weight_decay", q->weight_decay)};
         return add_tail(s, p, TN_OP_sgd, 4, in, TN_COUNT(attrs), attrs, NULL, NULL);
     }
     int32_t in[5] = {w, g, m, v, coef};
-    tn_named_attr attrs[] = {id, num("lr", q->lr), num("beta1", q->beta1), num("beta2", q->beta2), num("eps", q->eps),
-                             num("weight_decay", q->weight_decay),
-                             {"decoupled", {.kind = 'i', .u.i = o->optimizer == TN_OPTIMIZER_ADAMW}}};
+    tn_named_attr attrs[] = {
+        id,
+        num("lr", q->lr),
+        num("beta1", q->beta1),
+        num("beta2", q->beta2),
+        num("eps", q->eps),
+        num("weight_decay", q->weight_decay),
+        {"decoupled", {.kind = 'i', .u.i = o->optimizer == TN_OPTIMIZER_ADAMW}}};
     return add_tail(s, p, TN_OP_adamw, 5, in, TN_COUNT(attrs), attrs, NULL, NULL);
 }
 
@@ -155,7 +190,8 @@ static tn_status finish(store *s, const int32_t *moments)
     for (int64_t k = 0; k < s->n_params; k++) {
         int32_t v = s->params[k];
         norm[0] = s->grad[v];
-        TN_TRY(add_tail(s, &old->nodes[old->values[v].node], TN_OP_norm_sum, last < 0 ? 1 : 2, norm, 0, NULL, NULL, &last));
+        TN_TRY(add_tail(s, &old->nodes[old->values[v].node], TN_OP_norm_sum, last < 0 ? 1 : 2, norm,
+                        0, NULL, NULL, &last));
         norm[1] = last;
     }
     if (last < 0) TN_FAIL(TN_BAD_INPUT, "model: it has no parameters; nothing to train");
@@ -163,7 +199,8 @@ static tn_status finish(store *s, const int32_t *moments)
     tn_named_attr max_norm = num("max_norm", s->o->max_norm);
     TN_TRY(add_tail(s, NULL, TN_OP_redistribute, 1, &last, 0, NULL, &whole, &last));
     TN_TRY(add_tail(s, NULL, TN_OP_clip, 1, &last, 1, &max_norm, NULL, &coef));
-    for (int64_t k = 0; k < s->n_params; k++) TN_TRY(update(s, s->params[k], moments[2 * k], moments[2 * k + 1], coef));
+    for (int64_t k = 0; k < s->n_params; k++)
+        TN_TRY(update(s, s->params[k], moments[2 * k], moments[2 * k + 1], coef));
     return TN_OK;
 }
 
@@ -201,8 +238,10 @@ static tn_status run(store *s, int32_t *moments)
         s->params[s->n_params++] = old->nodes[i].out0;
         if (s->o->n_groups == 0) continue; /* forward only: no optimizer */
         const tn_value *v = &old->values[old->nodes[i].out0];
-        TN_TRY(moment(s, &old->nodes[i], v, s->o->optimizer == TN_OPTIMIZER_SGD ? "momentum" : "m", &moments[2 * k]));
-        if (s->o->optimizer != TN_OPTIMIZER_SGD) TN_TRY(moment(s, &old->nodes[i], v, "v", &moments[2 * k + 1]));
+        TN_TRY(moment(s, &old->nodes[i], v, s->o->optimizer == TN_OPTIMIZER_SGD ? "momentum" : "m",
+                      &moments[2 * k]));
+        if (s->o->optimizer != TN_OPTIMIZER_SGD)
+            TN_TRY(moment(s, &old->nodes[i], v, "v", &moments[2 * k + 1]));
         k++;
     }
     for (; i < old->n_nodes; i++) {

@@ -59,7 +59,8 @@ static void print_node(const tn_graph *g, const tn_node *n, const char **names, 
         print_value(&g->values[n->out0 + i], names[n->out0 + i], out);
     }
     tn_text_add(out, " = %s(", tn_op_name((tn_op_id)n->op));
-    for (int i = 0; i < n->n_in; i++) tn_text_add(out, "%s%%%s", i ? ", " : "", names[tn_node_in(g, n, i)]);
+    for (int i = 0; i < n->n_in; i++)
+        tn_text_add(out, "%s%%%s", i ? ", " : "", names[tn_node_in(g, n, i)]);
     tn_text_add(out, ")");
     print_attrs(g, n, out);
     tn_text_add(out, " @%s %s %s s%d", n->path, phases[n->phase], scopes[n->scope], n->stage);
@@ -81,10 +82,13 @@ tn_status tn_graph_print(const tn_graph *g, const char *under, tn_text *out)
     tn_status st = tn_names_build(g, &arena, &names);
     if (!st) {
         tn_text_add(out, "graph titan 1\nmesh pp=%d", g->mesh.pp);
-        for (int a = 0; a < TN_N_AXES; a++) tn_text_add(out, " %s=%d", tn_axis_name((tn_axis)a), g->mesh.size[a]);
-        tn_text_add(out, "\nsums %s tp=%d seq=%d rows=%d\n", g->canonical ? "canonical" : "fast", g->grid.tp, g->grid.seq, g->grid.rows);
-        tn_text_add(out, "step rows=%lld seq=%lld microbatches=%lld chunks=%lld\n\n", (long long)g->rows, (long long)g->seq,
-                    (long long)g->n_microbatches, (long long)g->n_chunks);
+        for (int a = 0; a < TN_N_AXES; a++)
+            tn_text_add(out, " %s=%d", tn_axis_name((tn_axis)a), g->mesh.size[a]);
+        tn_text_add(out, "\nsums %s tp=%d seq=%d rows=%d\n", g->canonical ? "canonical" : "fast",
+                    g->grid.tp, g->grid.seq, g->grid.rows);
+        tn_text_add(out, "step rows=%lld seq=%lld microbatches=%lld chunks=%lld\n\n",
+                    (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches,
+                    (long long)g->n_chunks);
         for (int64_t i = 0; i < g->n_nodes; i++)
             if (!under || below(g->nodes[i].path, under)) print_node(g, &g->nodes[i], names, out);
         st = tn_text_end(out);

@@ -70,7 +70,8 @@ void tn_layout_shard(tn_layout *l, tn_axis axis, int dim)
     l->order[axis] = (uint8_t)n;
 }
 
-/* dp_replicate directly outside dp_shard on one dim, or the same type on both: written as one axis `dp`. */
+/* dp_replicate directly outside dp_shard on one dim, or the same type on both: written as one axis
+ * `dp`. */
 static bool dp_folds(const tn_layout *l)
 {
     int r = TN_AXIS_DP_REPLICATE, s = TN_AXIS_DP_SHARD;
@@ -168,8 +169,9 @@ bool tn_layout_parse(const char *text, tn_layout *out)
     return true;
 }
 
-/* Part r of n of `count` elements in `units`. More units than elements: key/value heads shared by more query heads than there are;
- * a part holds every one that its query heads read, so parts overlap where n exceeds the heads. */
+/* Part r of n of `count` elements in `units`. More units than elements: key/value heads shared by
+ * more query heads than there are; a part holds every one that its query heads read, so parts
+ * overlap where n exceeds the heads. */
 static void cut(int64_t count, int64_t units, int64_t r, int64_t n, int64_t *lo, int64_t *hi)
 {
     *lo = tn_order_cut(count, units, r, n);
@@ -185,7 +187,8 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     int64_t begin = 0, count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
         int64_t size = mesh->size[axes[i]], r = at[axes[i]], lo, hi;
-        if (axes[i] != TN_AXIS_TP) in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
+        if (axes[i] != TN_AXIS_TP)
+            in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
         cut(count, in_units, r, size, &lo, &hi);
         if (in_units) in_units = (r + 1) * in_units / size - r * in_units / size;
         begin += lo;
@@ -195,7 +198,8 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     return count;
 }
 
-int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent, int64_t units)
+int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent,
+                          int64_t units)
 {
     tn_axis axes[TN_N_AXES];
     int n = tn_layout_axes(l, dim, axes);

@@ -6,31 +6,44 @@
 
 #include <string.h>
 
-const char *const tn_build_passes[] = {"trace", "differentiate", "lower", "fuse", "storage", "recompute", NULL};
+const char *const tn_build_passes[] = {"trace",   "differentiate", "lower", "fuse",
+                                       "storage", "recompute",     NULL};
 
-/* ---------------------------------------------------------------------------------------------- batch arithmetic */
+/* ----------------------------------------------------------------------------------------------
+ * batch arithmetic */
 
 static tn_recompute recompute_of(const tn_recipe *r)
 {
-    return strcmp(tn_recipe_text(r, "activation_checkpoint.mode"), "full") ? TN_RECOMPUTE_NONE : TN_RECOMPUTE_FULL;
+    return strcmp(tn_recipe_text(r, "activation_checkpoint.mode"), "full") ? TN_RECOMPUTE_NONE
+                                                                           : TN_RECOMPUTE_FULL;
 }
 
 tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
 {
     int64_t dp = (int64_t)mesh->size[TN_AXIS_DP_REPLICATE] * mesh->size[TN_AXIS_DP_SHARD];
-    int64_t local = tn_recipe_int(r, "training.local_batch_size"), global = tn_recipe_int(r, "training.global_batch_size");
+    int64_t local = tn_recipe_int(r, "training.local_batch_size"),
+            global = tn_recipe_int(r, "training.global_batch_size");
     int64_t unit = local * dp, below = global / unit * unit;
     if (global < 0) global = unit;
     if (global % unit)
-        TN_FAIL(TN_BAD_INPUT, "%s: training.global_batch_size: %lld is not a multiple of training.local_batch_size %lld x data-parallel ranks %lld; the nearest is %lld",
-                tn_recipe_where(r, "training.global_batch_size"), (long long)global, (long long)local, (long long)dp,
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: training.global_batch_size: %lld is not a multiple of "
+                "training.local_batch_size %lld x data-parallel ranks %lld; the nearest is %lld",
+                tn_recipe_where(r, "training.global_batch_size"), (long long)global,
+                (long long)local, (long long)dp,
                 (long long)(!below || global - below > unit / 2 ? below + unit : below));
-    *out = (tn_shape){.mesh = *mesh, .dp = dp, .rows = local, .seq = tn_recipe_int(r, "training.seq_len"), .n_microbatches = global / unit,
-                      .chunks = tn_recipe_int(r, "loss.chunks"), .recompute = recompute_of(r)};
+    *out = (tn_shape){.mesh = *mesh,
+                      .dp = dp,
+                      .rows = local,
+                      .seq = tn_recipe_int(r, "training.seq_len"),
+                      .n_microbatches = global / unit,
+                      .chunks = tn_recipe_int(r, "loss.chunks"),
+                      .recompute = recompute_of(r)};
     return TN_OK;
 }
 
-/* Pieces are whole rows or an even share of one row that consists of whole position parts of the reduce grid. */
+/* Pieces are whole rows or an even share of one row that consists of whole position parts of the
+ * reduce grid. */
 static bool piece_of(const tn_shape *s, int grid_seq, int64_t n, int64_t *rows, int64_t *seq)
 {
     if (n <= s->rows) {
@@ -44,9 +57,10 @@ static bool piece_of(const tn_shape *s, int grid_seq, int64_t n, int64_t *rows, 
     return n % s->rows == 0 && grid_seq % per_row == 0 && s->seq % per_row == 0;
 }
 
-/* loss.chunks = 0: few enough tokens that the logits of a piece stay below 16 MiB, but not below 512 tokens, where a piece
- * would cost more in passes over the head's gradient than it saves. */
-static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, int64_t vocab, int64_t *n, int64_t *rows, int64_t *seq)
+/* loss.chunks = 0: few enough tokens that the logits of a piece stay below 16 MiB, but not below
+ * 512 tokens, where a piece would cost more in passes over the head's gradient than it saves. */
+static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, int64_t vocab,
+                               int64_t *n, int64_t *rows, int64_t *seq)
 {
     int64_t wanted = s->chunks, tokens = s->rows * s->seq;
     if (wanted) {
@@ -56,8 +70,11 @@ static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, in
         }
         int64_t near = wanted;
         while (near > 1 && !piece_of(s, grid_seq, near, rows, seq)) near--;
-        TN_FAIL(TN_BAD_INPUT, "%s: loss.chunks: %lld pieces do not tile %lld rows of %lld positions in whole parts of the reduce grid; %lld do",
-                tn_recipe_where(r, "loss.chunks"), (long long)wanted, (long long)s->rows, (long long)s->seq, (long long)near);
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: loss.chunks: %lld pieces do not tile %lld rows of %lld positions in whole "
+                "parts of the reduce grid; %lld do",
+                tn_recipe_where(r, "loss.chunks"), (long long)wanted, (long long)s->rows,
+                (long long)s->seq, (long long)near);
     }
     int64_t most = ((int64_t)16 << 20) / (4 * vocab);
     if (most < 512) most = 512;
@@ -72,7 +89,8 @@ static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, in
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- trace and passes */
+/* ----------------------------------------------------------------------------------------------
+ * trace and passes */
 
 typedef struct build {
     tn_recipe *r;
@@ -84,24 +102,34 @@ typedef struct build {
 
 static int64_t vocabulary(const tn_graph *g)
 {
-    const tn_value *logits = &g->values[tn_node_in(g, &g->nodes[g->values[tn_build_find(g, TN_OP_cross_entropy, 0)].node], 0)];
+    const tn_value *logits = &g->values[tn_node_in(
+        g, &g->nodes[g->values[tn_build_find(g, TN_OP_cross_entropy, 0)].node], 0)];
     return logits->dim[logits->rank - 1].extent;
 }
 
 static tn_status trace(build *b, tn_graph **out, int32_t *loss)
 {
     const tn_shape *s = &b->o->shape;
-    tn_order_grid grid = {(int)tn_recipe_int_at(b->r, "debug.reduce_grid", 0), (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 1),
+    tn_order_grid grid = {(int)tn_recipe_int_at(b->r, "debug.reduce_grid", 0),
+                          (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 1),
                           (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 2)};
-    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN, .mesh = s->mesh, .grid = grid,
+    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN,
+                          .mesh = s->mesh,
+                          .grid = grid,
                           .canonical = !strcmp(tn_recipe_text(b->r, "debug.reduce"), "canonical"),
-                          .sp = tn_recipe_bool(b->r, "parallelism.enable_sequence_parallel"), .compute = b->pass.compute,
-                          .rows = s->rows * s->dp, .seq = s->seq, .n_microbatches = s->n_microbatches, .chunk_rows = s->rows, .chunk_seq = s->seq};
+                          .sp = tn_recipe_bool(b->r, "parallelism.enable_sequence_parallel"),
+                          .compute = b->pass.compute,
+                          .rows = s->rows * s->dp,
+                          .seq = s->seq,
+                          .n_microbatches = s->n_microbatches,
+                          .chunk_rows = s->rows,
+                          .chunk_seq = s->seq};
     tn_trace traced;
     int64_t chunks = 1, vocab = 0;
     bool loss_follows = b->o->kind != TN_BUILD_LOGITS;
     if (loss_follows) TN_TRY(tn_model_int(b->r, "vocab_size", &vocab));
-    if (vocab) TN_TRY(choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq));
+    if (vocab)
+        TN_TRY(choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq));
     t.chunk_rows *= s->dp;
     TN_TRY(tn_trace_model(b->r, &t, &traced));
     *out = traced.g;
@@ -111,7 +139,8 @@ static tn_status trace(build *b, tn_graph **out, int32_t *loss)
         return TN_OK;
     }
     /* a model without that key: only its logits say how large the vocabulary is */
-    tn_status st = choose_chunks(b->r, s, grid.seq, vocabulary(traced.g), &chunks, &t.chunk_rows, &t.chunk_seq);
+    tn_status st = choose_chunks(b->r, s, grid.seq, vocabulary(traced.g), &chunks, &t.chunk_rows,
+                                 &t.chunk_seq);
     if (!st && chunks > 1) {
         tn_graph_destroy(traced.g);
         *out = NULL;
@@ -132,7 +161,8 @@ static tn_status seen(build *b, const char *pass, const tn_graph *g)
     return st;
 }
 
-static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_graph *g, tn_graph **out)
+static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_graph *g,
+                          tn_graph **out)
 {
     if (!strcmp(name, "differentiate")) return tn_pass_differentiate(g, loss, out);
     if (!strcmp(name, "lower")) return tn_pass_lower(g, out);
@@ -143,7 +173,8 @@ static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_gra
 
 static bool wanted(const build *b, const char *pass)
 {
-    if (b->o->kind != TN_BUILD_TRAIN) return strcmp(pass, "differentiate") && strcmp(pass, "recompute");
+    if (b->o->kind != TN_BUILD_TRAIN)
+        return strcmp(pass, "differentiate") && strcmp(pass, "recompute");
     return strcmp(pass, "recompute") || b->pass.recompute != TN_RECOMPUTE_NONE;
 }
 
@@ -172,7 +203,9 @@ static tn_status passes(build *b, tn_graph **g)
 static tn_optimizer optimizer_of(const tn_recipe *r)
 {
     const char *name = tn_recipe_text(r, "optimizer.name");
-    return !strcmp(name, "SGD") ? TN_OPTIMIZER_SGD : !strcmp(name, "Adam") ? TN_OPTIMIZER_ADAM : TN_OPTIMIZER_ADAMW;
+    return !strcmp(name, "SGD")    ? TN_OPTIMIZER_SGD
+           : !strcmp(name, "Adam") ? TN_OPTIMIZER_ADAM
+                                   : TN_OPTIMIZER_ADAMW;
 }
 
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out)
@@ -180,9 +213,15 @@ tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out
     build b = {.r = r, .o = o};
     tn_graph *g = NULL;
     TN_TRY(tn_groups_create(r, &b.groups));
-    b.pass = (tn_pass_options){.recompute = o->shape.recompute, .optimizer = optimizer_of(r), .group_of = tn_groups_of, .user = b.groups,
-                               .max_norm = tn_recipe_num(r, "training.max_norm"),
-                               .compute = strcmp(tn_recipe_text(r, "training.mixed_precision_param"), "bfloat16") ? TN_F32 : TN_BF16};
+    b.pass = (tn_pass_options){
+        .recompute = o->shape.recompute,
+        .optimizer = optimizer_of(r),
+        .group_of = tn_groups_of,
+        .user = b.groups,
+        .max_norm = tn_recipe_num(r, "training.max_norm"),
+        .compute = strcmp(tn_recipe_text(r, "training.mixed_precision_param"), "bfloat16")
+                       ? TN_F32
+                       : TN_BF16};
     if (o->kind == TN_BUILD_TRAIN) {
         b.pass.n_groups = tn_groups_count(b.groups);
         b.pass.groups = tn_groups_get(b.groups, 0);

@@ -1,6 +1,6 @@
-/* cmd_diff.c - `titan diff RUN_A RUN_B`: two dump folders. IDENTICAL when every logged loss and gradient norm and every final
- * weight has the same bits; else the first step and quantity that differs, or the first tensor, and exit status 1. Times are
- * not compared. */
+/* cmd_diff.c - `titan diff RUN_A RUN_B`: two dump folders. IDENTICAL when every logged loss and
+ * gradient norm and every final weight has the same bits; else the first step and quantity that
+ * differs, or the first tensor, and exit status 1. Times are not compared. */
 #include "checkpoints/diff.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const quantities[] = {"loss", "grad_norm", "lr", "tokens", "valid_tokens", "validation_loss", "validation_tokens"};
+static const char *const quantities[] = {
+    "loss", "grad_norm", "lr", "tokens", "valid_tokens", "validation_loss", "validation_tokens"};
 
 enum { MAX_METRICS = 1 << 30 };
 
@@ -23,9 +24,12 @@ typedef struct metrics {
 
 static tn_status open_metrics(const char *folder, metrics *m)
 {
-    if (!tn_file_is_folder(folder)) TN_FAIL(TN_BAD_INPUT, "%s: no such folder; name the dump folder of a run", folder);
+    if (!tn_file_is_folder(folder))
+        TN_FAIL(TN_BAD_INPUT, "%s: no such folder; name the dump folder of a run", folder);
     snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", folder);
-    if (!tn_file_exists(m->path)) TN_FAIL(TN_BAD_INPUT, "%s: no metrics.jsonl; a run writes it unless metrics.jsonl = false", folder);
+    if (!tn_file_exists(m->path))
+        TN_FAIL(TN_BAD_INPUT, "%s: no metrics.jsonl; a run writes it unless metrics.jsonl = false",
+                folder);
     return tn_file_read(m->path, MAX_METRICS, &m->text, &m->n);
 }
 
@@ -57,13 +61,15 @@ static bool compare_line(const tn_json *a, const tn_json *b)
     tn_json_int(tn_json_find(a, "step"), &step);
     tn_json_int(tn_json_find(b, "step"), &other);
     if (step != other) {
-        printf("DIFFERENT: one run logs step %lld where the other logs step %lld\n", (long long)step, (long long)other);
+        printf("DIFFERENT: one run logs step %lld where the other logs step %lld\n",
+               (long long)step, (long long)other);
         return false;
     }
     for (int i = 0; i < TN_COUNT(quantities); i++) {
         double x = NAN, y = NAN;
         if (same(tn_json_find(a, quantities[i]), tn_json_find(b, quantities[i]), &x, &y)) continue;
-        printf("DIFFERENT: step %lld: %s %.17g and %.17g, difference %.3g\n", (long long)step, quantities[i], x, y, fabs(x - y));
+        printf("DIFFERENT: step %lld: %s %.17g and %.17g, difference %.3g\n", (long long)step,
+               quantities[i], x, y, fabs(x - y));
         return false;
     }
     return true;
@@ -83,7 +89,8 @@ static tn_status compare_metrics(metrics *a, metrics *b, bool *equal, int64_t *l
         }
         if (!x && !y) return TN_OK;
         if (!x || !y) {
-            printf("DIFFERENT: %s ends after %lld lines, the other goes on\n", x ? b->path : a->path, (long long)*lines);
+            printf("DIFFERENT: %s ends after %lld lines, the other goes on\n",
+                   x ? b->path : a->path, (long long)*lines);
             *equal = false;
         } else {
             *equal = compare_line(x, y);
@@ -105,7 +112,8 @@ static tn_status compare_weights(const tn_args *a, bool *equal, int64_t *tensors
     *equal = r.identical;
     *tensors = r.n_tensors;
     if (!r.identical)
-        printf("DIFFERENT: final: %lld of %lld tensors differ; %s\n", (long long)r.n_differ, (long long)r.n_tensors,
+        printf("DIFFERENT: final: %lld of %lld tensors differ; %s\n", (long long)r.n_differ,
+               (long long)r.n_tensors,
                tn_diff_text(&r.first, a->paths[0], a->paths[1], text, sizeof text));
     return TN_OK;
 }
@@ -118,8 +126,10 @@ static tn_status diff(const tn_args *a, metrics *m)
     TN_TRY(open_metrics(a->paths[1], &m[1]));
     TN_TRY(compare_metrics(&m[0], &m[1], &equal, &lines));
     if (equal) TN_TRY(compare_weights(a, &equal, &tensors));
-    if (!equal) TN_FAIL(TN_FAILED, "diff: %s and %s are not the same run", a->paths[0], a->paths[1]);
-    printf("IDENTICAL: %lld lines of metrics, %lld tensors\n", (long long)lines, (long long)tensors);
+    if (!equal)
+        TN_FAIL(TN_FAILED, "diff: %s and %s are not the same run", a->paths[0], a->paths[1]);
+    printf("IDENTICAL: %lld lines of metrics, %lld tensors\n", (long long)lines,
+           (long long)tensors);
     return TN_OK;
 }
 

@@ -1,5 +1,5 @@
-/* cmd_graph.c - `titan graph RECIPE`: the graph behind a pass as text; `titan graph FILE.graph` reads one back, checks it and
- * prints it again; --dump-to writes the graph behind every pass. */
+/* cmd_graph.c - `titan graph RECIPE`: the graph behind a pass as text; `titan graph FILE.graph`
+ * reads one back, checks it and prints it again; --dump-to writes the graph behind every pass. */
 #include "engine/base/file.h"
 #include "graph/text.h"
 #include "lua/build.h"
@@ -26,7 +26,9 @@ static tn_status reprint(const tn_args *a)
     char *text;
     int64_t n;
     tn_graph *g;
-    if (a->n_overrides) TN_FAIL(TN_BAD_INPUT, "command line: %s: a dumped graph takes no settings; leave it out", a->overrides[0]);
+    if (a->n_overrides)
+        TN_FAIL(TN_BAD_INPUT, "command line: %s: a dumped graph takes no settings; leave it out",
+                a->overrides[0]);
     TN_TRY(tn_file_read(path, MAX_GRAPH_BYTES, &text, &n));
     tn_status st = tn_graph_parse(path, text, (size_t)n, &g);
     tn_free(text);
@@ -53,7 +55,9 @@ static tn_status dump_pass(void *user, const char *pass, const tn_graph *g, doub
     tn_status st = tn_graph_print(g, NULL, &text);
     if (!st) st = tn_file_write(path, tn_text_str(&text), (size_t)text.n_bytes);
     tn_text_fini(&text);
-    if (!st) fprintf(stderr, "%-14s %8lld nodes %9s  %s\n", pass, (long long)g->n_nodes, tn_text_seconds(seconds).s, path);
+    if (!st)
+        fprintf(stderr, "%-14s %8lld nodes %9s  %s\n", pass, (long long)g->n_nodes,
+                tn_text_seconds(seconds).s, path);
     return st;
 }
 
@@ -61,7 +65,10 @@ static tn_status check_pass(const char *name)
 {
     for (int i = 0; tn_build_passes[i]; i++)
         if (!strcmp(tn_build_passes[i], name)) return TN_OK;
-    TN_FAIL(TN_BAD_INPUT, "command line: --pass %s: no such pass; trace, differentiate, lower, fuse, storage, recompute", name);
+    TN_FAIL(TN_BAD_INPUT,
+            "command line: --pass %s: no such pass; trace, differentiate, lower, fuse, storage, "
+            "recompute",
+            name);
 }
 
 static tn_status build(const tn_args *a, tn_recipe *r, dump *d)
@@ -69,7 +76,10 @@ static tn_status build(const tn_args *a, tn_recipe *r, dump *d)
     tn_build_options o = {.kind = TN_BUILD_TRAIN, .until = a->pass};
     tn_graph *g;
     if (a->pass) TN_TRY(check_pass(a->pass));
-    if (a->rank > 0) TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: this build plans one rank; leave it out or say 0", a->rank);
+    if (a->rank > 0)
+        TN_FAIL(TN_BAD_INPUT,
+                "command line: --rank %d: this build plans one rank; leave it out or say 0",
+                a->rank);
     tn_mesh mesh;
     TN_TRY(tn_build_mesh(r, a->world, &mesh));
     TN_TRY(tn_build_shape(r, &mesh, &o.shape));
@@ -91,7 +101,9 @@ static tn_status from_recipe(const tn_args *a)
     dump d = {.folder = a->dump_to};
     if (a->dump_pass) {
         if (regcomp(&wanted, a->dump_pass, REG_EXTENDED | REG_NOSUB))
-            TN_FAIL(TN_BAD_INPUT, "command line: --dump-pass %s: no regular expression; as in 'lower|fuse'", a->dump_pass);
+            TN_FAIL(TN_BAD_INPUT,
+                    "command line: --dump-pass %s: no regular expression; as in 'lower|fuse'",
+                    a->dump_pass);
         d.wanted = &wanted;
     }
     tn_status st = tn_args_recipe(a, &r);

@@ -1,6 +1,8 @@
-/* cmd_parity.c - `titan parity DIR`: a Hugging Face folder with golden values (tests/golden/README.md) is built, run and compared.
+/* cmd_parity.c - `titan parity DIR`: a Hugging Face folder with golden values
+ * (tests/golden/README.md) is built, run and compared.
  *
- * The recipe is written from curve.json; overrides of the command line apply to it (microbatch split, threads, recompute). */
+ * The recipe is written from curve.json; overrides of the command line apply to it (microbatch
+ * split, threads, recompute). */
 #include "checkpoints/diff.h"
 #include "checkpoints/hf.h"
 #include "engine/base/file.h"
@@ -17,9 +19,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Tolerances of golden/README.md: max abs difference over max abs truth, about three times transformers' own noise. */
-static const double TOL_LOGITS = 5e-6, TOL_LOSS = 1e-6, TOL_GRADIENT = 1e-5, TOL_CURVE_LOSS = 2e-6, TOL_CURVE_NORM = 1e-4,
-                    TOL_WEIGHTS = 1e-3, TOL_LR = 1e-12;
+/* Tolerances of golden/README.md: max abs difference over max abs truth, about three times
+ * transformers' own noise. */
+static const double TOL_LOGITS = 5e-6, TOL_LOSS = 1e-6, TOL_GRADIENT = 1e-5, TOL_CURVE_LOSS = 2e-6,
+                    TOL_CURVE_NORM = 1e-4, TOL_WEIGHTS = 1e-3, TOL_LR = 1e-12;
 
 typedef struct output { /* what titan computed, for --out */
     const char *name;
@@ -47,7 +50,8 @@ static void line(parity *p, const char *what, double error, double tolerance, co
 {
     bool ok = error <= tolerance;
     if (p->s.world.rank == 0)
-        printf("%-16s error %-10.3g tolerance %-8.1g %s%s%s\n", what, error, tolerance, ok ? "ok" : "MISSED", detail[0] ? "  " : "", detail);
+        printf("%-16s error %-10.3g tolerance %-8.1g %s%s%s\n", what, error, tolerance,
+               ok ? "ok" : "MISSED", detail[0] ? "  " : "", detail);
     p->missed |= !ok;
 }
 
@@ -87,7 +91,8 @@ static tn_status keep(parity *p, const char *name, const float *data, int rank, 
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- the recipe */
+/* ----------------------------------------------------------------------------------------------
+ * the recipe */
 
 static double number(const tn_json *o, const char *key, double fallback)
 {
@@ -103,7 +108,8 @@ static tn_status open_file(const parity *p, const char *name, bool needed, tn_sa
     return tn_safetensors_open(path, out);
 }
 
-static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_t dp, int64_t seq, tn_text *out)
+static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_t dp, int64_t seq,
+                         tn_text *out)
 {
     const char *name = tn_json_string(tn_json_find(t, "name"));
     const tn_json *betas = tn_json_find(t, "betas"), *ratio = tn_json_find(t, "decay_ratio");
@@ -114,26 +120,41 @@ static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_
     tn_json_bool(tn_json_find(t, "no_decay_on_1d"), &no_decay);
     tn_text_add(out, "return require('titan').recipe {\n model = { hf = [[%s]] },\n", p->dir);
     tn_text_add(out, " data = { source = 'batches', path = [[%s/train.safetensors]] },\n", p->dir);
-    tn_text_add(out, " training = { steps = %lld, seq_len = %lld, local_batch_size = %lld, global_batch_size = %lld, max_norm = %.17g },\n",
-                (long long)number(t, "steps", 1), (long long)seq, (long long)(rows % dp ? rows : rows / dp), (long long)rows, number(t, "clip", 1.0));
-    tn_text_add(out, " optimizer = { name = '%s', lr = %.17g, betas = { %.17g, %.17g }, eps = %.17g, weight_decay = %.17g, momentum = %.17g",
-                name ? name : "AdamW", number(t, "lr", 1e-3), b1, b2, number(t, "eps", 1e-8), number(t, "weight_decay", 0),
-                number(t, "momentum", 0));
-    if (no_decay) tn_text_add(out, ", groups = { { pattern = '(^|_|[.])norm[.]weight$', weight_decay = 0 } }");
-    tn_text_add(out, " },\n lr_scheduler = { warmup_steps = %lld, decay_type = '%s', min_lr_factor = %.17g", (long long)number(t, "warmup", 0),
-                tn_json_string(tn_json_find(t, "decay")) ? tn_json_string(tn_json_find(t, "decay")) : "linear", number(t, "min_lr_factor", 0));
+    tn_text_add(out,
+                " training = { steps = %lld, seq_len = %lld, local_batch_size = %lld, "
+                "global_batch_size = %lld, max_norm = %.17g },\n",
+                (long long)number(t, "steps", 1), (long long)seq,
+                (long long)(rows % dp ? rows : rows / dp), (long long)rows, number(t, "clip", 1.0));
+    tn_text_add(out,
+                " optimizer = { name = '%s', lr = %.17g, betas = { %.17g, %.17g }, eps = %.17g, "
+                "weight_decay = %.17g, momentum = %.17g",
+                name ? name : "AdamW", number(t, "lr", 1e-3), b1, b2, number(t, "eps", 1e-8),
+                number(t, "weight_decay", 0), number(t, "momentum", 0));
+    if (no_decay)
+        tn_text_add(out,
+                    ", groups = { { pattern = '(^|_|[.])norm[.]weight$', weight_decay = 0 } }");
+    tn_text_add(
+        out, " },\n lr_scheduler = { warmup_steps = %lld, decay_type = '%s', min_lr_factor = %.17g",
+        (long long)number(t, "warmup", 0),
+        tn_json_string(tn_json_find(t, "decay")) ? tn_json_string(tn_json_find(t, "decay"))
+                                                 : "linear",
+        number(t, "min_lr_factor", 0));
     if (tn_json_number(ratio, &r)) tn_text_add(out, ", decay_ratio = %.17g", r);
     tn_text_add(out, " },\n device = 'cpu',\n}\n");
 }
 
-static tn_status open_text(const parity *p, const tn_json *t, const tn_safetensors_tensor *ids, int64_t dp, tn_recipe **out)
+static tn_status open_text(const parity *p, const tn_json *t, const tn_safetensors_tensor *ids,
+                           int64_t dp, tn_recipe **out)
 {
     tn_text text = {0};
     write_recipe(p, t, ids->shape[1], dp, ids->shape[2], &text);
     tn_status st = tn_text_end(&text);
     if (!st) {
-        tn_recipe_options o = {.text = tn_text_str(&text), .name = "parity", .overrides = p->a->overrides,
-                               .n_overrides = p->a->n_overrides, .host = p->a->host};
+        tn_recipe_options o = {.text = tn_text_str(&text),
+                               .name = "parity",
+                               .overrides = p->a->overrides,
+                               .n_overrides = p->a->n_overrides,
+                               .host = p->a->host};
         st = tn_recipe_open(&o, out);
     }
     tn_text_fini(&text);
@@ -161,27 +182,34 @@ static tn_status open_recipe(parity *p, tn_recipe **out)
     int64_t dp = st ? 1 : (int64_t)mesh.size[TN_AXIS_DP_REPLICATE] * mesh.size[TN_AXIS_DP_SHARD];
     if (st || dp > 1) tn_recipe_close(*out);
     if (st) return st;
-    return dp > 1 ? open_text(p, t, ids, dp, out) : TN_OK; /* the rows are shared by the data-parallel ranks */
+    return dp > 1 ? open_text(p, t, ids, dp, out)
+                  : TN_OK; /* the rows are shared by the data-parallel ranks */
 }
 
-/* ---------------------------------------------------------------------------------------------- one batch */
+/* ----------------------------------------------------------------------------------------------
+ * one batch */
 
 /* This rank's rows of the batch that begins at row `first`. */
-static tn_status fill(tn_exec *e, const char *input, const tn_safetensors *f, const char *tensor, int64_t first)
+static tn_status fill(tn_exec *e, const char *input, const tn_safetensors *f, const char *tensor,
+                      int64_t first)
 {
     const tn_program *p = tn_exec_program(e);
     const tn_value *v;
     int32_t *to = tn_exec_named(e, input, &v);
     if (!to) return TN_OK;
-    int64_t id = v - p->g->values, seq = v->dim[1].extent, shape[2] = {-1, seq}, rows = p->local[id].dim[0].extent;
+    int64_t id = v - p->g->values, seq = v->dim[1].extent, shape[2] = {-1, seq},
+            rows = p->local[id].dim[0].extent;
     const tn_safetensors_tensor *t = tn_safetensors_find(f, tensor);
     first += p->begin[id][0];
     if (t) {
         TN_TRY(tn_safetensors_check_shape(t, 2, shape));
-        if (first + rows > t->shape[0]) TN_FAIL(TN_BAD_INPUT, "%s: '%s' has %lld rows where %lld are needed", t->where, tensor, (long long)t->shape[0], (long long)(first + rows));
+        if (first + rows > t->shape[0])
+            TN_FAIL(TN_BAD_INPUT, "%s: '%s' has %lld rows where %lld are needed", t->where, tensor,
+                    (long long)t->shape[0], (long long)(first + rows));
         return tn_safetensors_to_i32(t, first * seq, rows * seq, to);
     }
-    for (int64_t i = 0; i < rows * seq; i++) to[i] = strcmp(input, "positions") ? 0 : (int32_t)(i % seq);
+    for (int64_t i = 0; i < rows * seq; i++)
+        to[i] = strcmp(input, "positions") ? 0 : (int32_t)(i % seq);
     return TN_OK;
 }
 
@@ -193,7 +221,8 @@ static tn_status fill_io(parity *p, tn_exec *e, int64_t first_row)
     return fill(e, "documents", p->io, "documents", first_row);
 }
 
-static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e, const tn_safetensors_tensor *truth)
+static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e,
+                             const tn_safetensors_tensor *truth)
 {
     int32_t id = program->g->nodes[program->g->n_nodes - 1].out0;
     const tn_value *v = &program->g->values[id];
@@ -246,7 +275,8 @@ static int32_t gradient_of(const tn_graph *g, int32_t param)
 {
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if ((n->op == TN_OP_adamw || n->op == TN_OP_sgd) && tn_node_in(g, n, 0) == param) return tn_node_in(g, n, 1);
+        if ((n->op == TN_OP_adamw || n->op == TN_OP_sgd) && tn_node_in(g, n, 0) == param)
+            return tn_node_in(g, n, 1);
     }
     return -1;
 }
@@ -265,7 +295,9 @@ static tn_status gradients(parity *p)
         snprintf(name, sizeof name, "grad.%s", p->w[i].hf_name);
         const tn_safetensors_tensor *truth = tn_safetensors_find(p->io, name);
         if (!truth) TN_FAIL(TN_BAD_INPUT, "%s/io.safetensors: no tensor '%s'", p->dir, name);
-        if (truth->n != tn_value_elements(v)) TN_FAIL(TN_BAD_INPUT, "%s/io.safetensors: '%s' has another shape than the parameter", p->dir, name);
+        if (truth->n != tn_value_elements(v))
+            TN_FAIL(TN_BAD_INPUT, "%s/io.safetensors: '%s' has another shape than the parameter",
+                    p->dir, name);
         TN_TRY(tn_diff_measure(grad, truth, &err));
         TN_TRY(keep(p, name, grad, v->rank, v->dim));
         if (err.error > worst) {
@@ -297,7 +329,8 @@ static tn_status loss_and_gradients(parity *p)
     return gradients(p);
 }
 
-/* ---------------------------------------------------------------------------------------------- the curve */
+/* ----------------------------------------------------------------------------------------------
+ * the curve */
 
 typedef struct curve {
     parity *p;
@@ -315,24 +348,38 @@ static tn_status on_step(void *user, const tn_train_report *r)
 {
     curve *c = user;
     const tn_json *row = tn_json_at(c->rows, r->step - 1);
-    if (!row) TN_FAIL(TN_BAD_INPUT, "%s/curve.json: no row for step %lld", c->p->dir, (long long)r->step);
+    if (!row)
+        TN_FAIL(TN_BAD_INPUT, "%s/curve.json: no row for step %lld", c->p->dir, (long long)r->step);
     c->loss = fmax(c->loss, relative(r->loss, number(row, "loss", NAN)));
     c->norm = fmax(c->norm, relative((double)r->grad_norm, number(row, "grad_norm", NAN)));
     c->lr = fmax(c->lr, relative(r->lr_factor * c->base_lr, number(row, "lr", NAN)));
     if (isnan(r->loss) || (int64_t)number(row, "valid_tokens", -1) != r->valid_tokens)
-        TN_FAIL(TN_FAILED, "step %lld: %lld valid tokens where the truth has %g", (long long)r->step, (long long)r->valid_tokens, number(row, "valid_tokens", -1));
+        TN_FAIL(TN_FAILED, "step %lld: %lld valid tokens where the truth has %g",
+                (long long)r->step, (long long)r->valid_tokens, number(row, "valid_tokens", -1));
     return TN_OK;
 }
 
 static tn_status run_curve(parity *p)
 {
     const tn_recipe *r = p->s.recipe;
-    curve c = {.p = p, .rows = tn_json_find(p->curve, "curve"), .base_lr = tn_recipe_num(r, "optimizer.lr")};
-    tn_train_options o = {.train = p->s.train_exec, .comm = p->s.comm, .data = p->s.data, .steps = tn_recipe_int(r, "training.steps"),
-                          .global_batch = p->s.global_batch, .seq = p->s.shape.seq, .on_step = on_step, .user = &c};
-    tn_lr_options lr = {.steps = o.steps, .warmup_steps = tn_recipe_int(r, "lr_scheduler.warmup_steps"),
-                        .decay_ratio = tn_recipe_is_set(r, "lr_scheduler.decay_ratio") ? tn_recipe_num(r, "lr_scheduler.decay_ratio") : -1,
-                        .decay_type = tn_recipe_text(r, "lr_scheduler.decay_type"), .min_lr_factor = tn_recipe_num(r, "lr_scheduler.min_lr_factor")};
+    curve c = {.p = p,
+               .rows = tn_json_find(p->curve, "curve"),
+               .base_lr = tn_recipe_num(r, "optimizer.lr")};
+    tn_train_options o = {.train = p->s.train_exec,
+                          .comm = p->s.comm,
+                          .data = p->s.data,
+                          .steps = tn_recipe_int(r, "training.steps"),
+                          .global_batch = p->s.global_batch,
+                          .seq = p->s.shape.seq,
+                          .on_step = on_step,
+                          .user = &c};
+    tn_lr_options lr = {.steps = o.steps,
+                        .warmup_steps = tn_recipe_int(r, "lr_scheduler.warmup_steps"),
+                        .decay_ratio = tn_recipe_is_set(r, "lr_scheduler.decay_ratio")
+                                           ? tn_recipe_num(r, "lr_scheduler.decay_ratio")
+                                           : -1,
+                        .decay_type = tn_recipe_text(r, "lr_scheduler.decay_type"),
+                        .min_lr_factor = tn_recipe_num(r, "lr_scheduler.min_lr_factor")};
     TN_TRY(tn_lr_init(&lr, &o.lr));
     TN_TRY(tn_train_run(&o));
     line(p, "curve loss", c.loss, TOL_CURVE_LOSS, "");
@@ -350,8 +397,10 @@ static tn_status final_weights(parity *p)
         const tn_value *v = &p->s.train->g->values[p->w[i].value];
         const float *got;
         TN_TRY(whole(p, p->s.train_exec, p->w[i].value, &got));
-        const tn_safetensors_tensor *truth = p->final ? tn_safetensors_find(p->final, p->w[i].hf_name) : NULL;
-        if (p->final && !truth) TN_FAIL(TN_BAD_INPUT, "%s/final.safetensors: no tensor '%s'", p->dir, p->w[i].hf_name);
+        const tn_safetensors_tensor *truth =
+            p->final ? tn_safetensors_find(p->final, p->w[i].hf_name) : NULL;
+        if (p->final && !truth)
+            TN_FAIL(TN_BAD_INPUT, "%s/final.safetensors: no tensor '%s'", p->dir, p->w[i].hf_name);
         if (truth) TN_TRY(tn_diff_measure(got, truth, &err));
         snprintf(name, sizeof name, "final.%s", p->w[i].hf_name);
         TN_TRY(keep(p, name, got, v->rank, v->dim));
@@ -364,7 +413,8 @@ static tn_status final_weights(parity *p)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- all */
+/* ----------------------------------------------------------------------------------------------
+ * all */
 
 static tn_status copy_piece(void *arg, int64_t i, int64_t begin, int64_t count, void *out)
 {
@@ -380,7 +430,10 @@ static tn_status write_out(parity *p)
     TN_TRY(tn_arena_alloc(&p->arena, (size_t)(p->n_out + 1) * sizeof(tn_safetensors_spec), &mem));
     tn_safetensors_spec *specs = mem;
     for (int64_t i = 0; i < p->n_out; i++)
-        specs[i] = (tn_safetensors_spec){.name = p->out[i].name, .dtype = TN_SAFETENSORS_F32, .rank = p->out[i].rank, .shape = p->out[i].shape};
+        specs[i] = (tn_safetensors_spec){.name = p->out[i].name,
+                                         .dtype = TN_SAFETENSORS_F32,
+                                         .rank = p->out[i].rank,
+                                         .shape = p->out[i].shape};
     tn_safetensors_content c = {.specs = specs, .n = p->n_out, .source = copy_piece, .arg = p};
     return tn_safetensors_write(p->a->out, &c);
 }
@@ -393,10 +446,14 @@ static tn_status run(parity *p)
     TN_TRY(tn_session_ready(&p->s));
     TN_TRY(tn_weights_list(recipe, p->s.train->g, &p->arena, &p->w, &p->n_w));
     const int *n = p->s.shape.mesh.size;
-    printf("parity %s: %d rank%s (dp_replicate %d, dp_shard %d, tp %d), %s kernels, %d thread%s, microbatch %lld of %lld rows, recompute %s\n", p->dir,
-           p->s.world.size, p->s.world.size == 1 ? "" : "s", n[TN_AXIS_DP_REPLICATE], n[TN_AXIS_DP_SHARD], n[TN_AXIS_TP], tn_isa_name(p->s.device->cpu.isa),
-           tn_pool_threads(p->s.device->cpu.pool), tn_pool_threads(p->s.device->cpu.pool) == 1 ? "" : "s", (long long)p->s.shape.rows,
-           (long long)p->s.global_batch, p->s.shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
+    printf("parity %s: %d rank%s (dp_replicate %d, dp_shard %d, tp %d), %s kernels, %d thread%s, "
+           "microbatch %lld of %lld rows, recompute %s\n",
+           p->dir, p->s.world.size, p->s.world.size == 1 ? "" : "s", n[TN_AXIS_DP_REPLICATE],
+           n[TN_AXIS_DP_SHARD], n[TN_AXIS_TP], tn_isa_name(p->s.device->cpu.isa),
+           tn_pool_threads(p->s.device->cpu.pool),
+           tn_pool_threads(p->s.device->cpu.pool) == 1 ? "" : "s", (long long)p->s.shape.rows,
+           (long long)p->s.global_batch,
+           p->s.shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
     if (p->io) {
         TN_TRY(logits(p));
         TN_TRY(loss_and_gradients(p));

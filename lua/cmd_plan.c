@@ -1,4 +1,5 @@
-/* cmd_plan.c - `titan plan RECIPE`: what is known before a run. Allocates nothing of the model's size. */
+/* cmd_plan.c - `titan plan RECIPE`: what is known before a run. Allocates nothing of the model's
+ * size. */
 #include "lua/commands.h"
 #include "lua/report.h"
 #include "lua/session.h"

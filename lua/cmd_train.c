@@ -1,7 +1,7 @@
 /* cmd_train.c - `titan RECIPE`: everything is looked at first, then the run.
  *
- * Nothing is written before recipe, model, plan, data and memory have been found sound. What a run leaves behind: config.lua,
- * plan.txt, metrics.jsonl, final/ (docs/recipes.md). */
+ * Nothing is written before recipe, model, plan, data and memory have been found sound. What a run
+ * leaves behind: config.lua, plan.txt, metrics.jsonl, final/ (docs/recipes.md). */
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/base/text.h"
@@ -44,7 +44,8 @@ static int64_t peak_rss(void)
     return (int64_t)u.ru_maxrss * 1024;
 }
 
-/* ---------------------------------------------------------------------------------------------- numbers out */
+/* ----------------------------------------------------------------------------------------------
+ * numbers out */
 
 static void progress(const run *q, const tn_train_report *r, int64_t steps)
 {
@@ -53,20 +54,27 @@ static void progress(const run *q, const tn_train_report *r, int64_t steps)
     for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
     bar[30] = 0;
     double left = (tn_clock_s() - q->begun_s) / (double)r->step * (double)(steps - r->step);
-    fprintf(stderr, "\r[%s] %lld/%lld  loss %.4f  %s left \033[K", bar, (long long)r->step, (long long)steps, r->loss, tn_text_seconds(left).s);
+    fprintf(stderr, "\r[%s] %lld/%lld  loss %.4f  %s left \033[K", bar, (long long)r->step,
+            (long long)steps, r->loss, tn_text_seconds(left).s);
     if (r->step == steps) fprintf(stderr, "\r\033[K");
 }
 
-static tn_status write_metrics(run *q, const tn_train_report *r, double lr, double tps, double tflops)
+static tn_status write_metrics(run *q, const tn_train_report *r, double lr, double tps,
+                               double tflops)
 {
     tn_text *t = &q->line;
     if (!q->metrics) return TN_OK;
     tn_text_cut(t, 0);
-    tn_text_add(t, "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens\": %lld, \"valid_tokens\": %lld, ",
-                (long long)r->step, tn_text_double(r->loss).s, tn_text_float(r->grad_norm).s, tn_text_double(lr).s, (long long)r->tokens,
-                (long long)r->valid_tokens);
-    tn_text_add(t, "\"tokens_per_s\": %s, \"tflops\": %s, \"mfu\": null, \"memory\": %lld, \"data_s\": %s}\n", tn_text_double(tps).s,
-                tn_text_double(tflops).s, (long long)peak_rss(), tn_text_double(q->data_s).s);
+    tn_text_add(t,
+                "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens\": %lld, "
+                "\"valid_tokens\": %lld, ",
+                (long long)r->step, tn_text_double(r->loss).s, tn_text_float(r->grad_norm).s,
+                tn_text_double(lr).s, (long long)r->tokens, (long long)r->valid_tokens);
+    tn_text_add(
+        t,
+        "\"tokens_per_s\": %s, \"tflops\": %s, \"mfu\": null, \"memory\": %lld, \"data_s\": %s}\n",
+        tn_text_double(tps).s, tn_text_double(tflops).s, (long long)peak_rss(),
+        tn_text_double(q->data_s).s);
     TN_TRY(tn_text_end(t));
     return tn_file_put(q->metrics, tn_text_str(t), (size_t)t->n_bytes);
 }
@@ -81,12 +89,15 @@ static tn_status on_step(void *user, const tn_train_report *r)
     if (r->step == 1) q->first_step_s = tn_clock_s();
     if (r->step == 1 || r->step % q->log_freq == 0 || r->step == steps) {
         double now = tn_clock_s(), took = now - q->since_s;
-        double tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / took, tflops = q->cost.flops_per_token * tps / 1e12;
+        double tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / took,
+               tflops = q->cost.flops_per_token * tps / 1e12;
         double lr = r->lr_factor * tn_recipe_num(q->s.recipe, "optimizer.lr");
         int64_t rss = peak_rss();
         if (q->bar) fprintf(stderr, "\r\033[K");
-        printf("step: %lld  loss: %8.5f  grad_norm: %7.4f  memory: %.2fGiB(%.2f%%)  tps: %lld  tflops: %.3f  mfu: N/A\n", (long long)r->step,
-               r->loss, (double)r->grad_norm, (double)rss / (1 << 30), 100.0 * (double)rss / (double)q->machine_bytes, (long long)tps, tflops);
+        printf("step: %lld  loss: %8.5f  grad_norm: %7.4f  memory: %.2fGiB(%.2f%%)  tps: %lld  "
+               "tflops: %.3f  mfu: N/A\n",
+               (long long)r->step, r->loss, (double)r->grad_norm, (double)rss / (1 << 30),
+               100.0 * (double)rss / (double)q->machine_bytes, (long long)tps, tflops);
         fflush(stdout);
         TN_TRY(write_metrics(q, r, lr, tps, tflops));
         q->since_s = now;
@@ -97,22 +108,25 @@ static tn_status on_step(void *user, const tn_train_report *r)
     return TN_OK;
 }
 
-static tn_status on_validation(void *user, int64_t step, double loss, int64_t tokens, double seconds)
+static tn_status on_validation(void *user, int64_t step, double loss, int64_t tokens,
+                               double seconds)
 {
     run *q = user;
     tn_text *t = &q->line;
     if (q->bar) fprintf(stderr, "\r\033[K");
-    printf("validate step: %lld  loss: %8.5f  memory: %.2fGiB  tps: %lld\n", (long long)step, loss, (double)peak_rss() / (1 << 30),
-           (long long)(seconds > 0 ? (double)tokens / seconds : 0));
+    printf("validate step: %lld  loss: %8.5f  memory: %.2fGiB  tps: %lld\n", (long long)step, loss,
+           (double)peak_rss() / (1 << 30), (long long)(seconds > 0 ? (double)tokens / seconds : 0));
     q->since_s += seconds;
     if (!q->metrics) return TN_OK;
     tn_text_cut(t, 0);
-    tn_text_add(t, "{\"step\": %lld, \"validation_loss\": %s, \"validation_tokens\": %lld}\n", (long long)step, tn_text_double(loss).s, (long long)tokens);
+    tn_text_add(t, "{\"step\": %lld, \"validation_loss\": %s, \"validation_tokens\": %lld}\n",
+                (long long)step, tn_text_double(loss).s, (long long)tokens);
     TN_TRY(tn_text_end(t));
     return tn_file_put(q->metrics, tn_text_str(t), (size_t)t->n_bytes);
 }
 
-/* ---------------------------------------------------------------------------------------------- before and after */
+/* ----------------------------------------------------------------------------------------------
+ * before and after */
 
 static tn_status write_text(const char *folder, const char *name, const char *text)
 {
@@ -126,7 +140,8 @@ static tn_status prepare_folder(run *q)
     char path[4096];
     tn_text plan = {0};
     TN_TRY(tn_file_mkdirs(q->folder));
-    if (tn_recipe_bool(q->s.recipe, "job.save_config")) TN_TRY(write_text(q->folder, "config.lua", tn_recipe_config(q->s.recipe)));
+    if (tn_recipe_bool(q->s.recipe, "job.save_config"))
+        TN_TRY(write_text(q->folder, "config.lua", tn_recipe_config(q->s.recipe)));
     tn_status st = tn_report_plan(&q->s, &plan);
     if (!st) st = write_text(q->folder, "plan.txt", tn_text_str(&plan));
     tn_text_fini(&plan);
@@ -138,10 +153,14 @@ static tn_status prepare_folder(run *q)
 
 static tn_status lr_schedule(const tn_recipe *r, tn_lr *out)
 {
-    tn_lr_options o = {.steps = tn_recipe_int(r, "training.steps"), .total_steps = tn_recipe_int(r, "lr_scheduler.total_steps"),
+    tn_lr_options o = {.steps = tn_recipe_int(r, "training.steps"),
+                       .total_steps = tn_recipe_int(r, "lr_scheduler.total_steps"),
                        .warmup_steps = tn_recipe_int(r, "lr_scheduler.warmup_steps"),
-                       .decay_ratio = tn_recipe_is_set(r, "lr_scheduler.decay_ratio") ? tn_recipe_num(r, "lr_scheduler.decay_ratio") : -1,
-                       .decay_type = tn_recipe_text(r, "lr_scheduler.decay_type"), .min_lr_factor = tn_recipe_num(r, "lr_scheduler.min_lr_factor")};
+                       .decay_ratio = tn_recipe_is_set(r, "lr_scheduler.decay_ratio")
+                                          ? tn_recipe_num(r, "lr_scheduler.decay_ratio")
+                                          : -1,
+                       .decay_type = tn_recipe_text(r, "lr_scheduler.decay_type"),
+                       .min_lr_factor = tn_recipe_num(r, "lr_scheduler.min_lr_factor")};
     return tn_lr_init(&o, out);
 }
 
@@ -149,14 +168,18 @@ static void banner(const run *q)
 {
     const tn_session *s = &q->s;
     tn_session_bytes b = tn_session_memory(s);
-    printf("titan %s: %s parameters, %s on %d thread%s (%s kernels)\n", TN_VERSION, tn_text_count((double)q->cost.parameters).s,
-           s->device->ops->name, tn_pool_threads(s->device->cpu.pool), tn_pool_threads(s->device->cpu.pool) == 1 ? "" : "s",
-           tn_isa_name(s->device->cpu.isa));
-    printf("batch: microbatch %lld x accumulation %lld x dp %lld = global %lld rows, %lld tokens per step\n", (long long)s->shape.rows,
-           (long long)s->shape.n_microbatches, (long long)s->shape.dp, (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
+    printf("titan %s: %s parameters, %s on %d thread%s (%s kernels)\n", TN_VERSION,
+           tn_text_count((double)q->cost.parameters).s, s->device->ops->name,
+           tn_pool_threads(s->device->cpu.pool),
+           tn_pool_threads(s->device->cpu.pool) == 1 ? "" : "s", tn_isa_name(s->device->cpu.isa));
+    printf("batch: microbatch %lld x accumulation %lld x dp %lld = global %lld rows, %lld tokens "
+           "per step\n",
+           (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp,
+           (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
     tn_report_groups(s, stdout);
-    printf("memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n", tn_text_bytes(b.total).s,
-           tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s, tn_text_bytes(b.step).s, tn_text_bytes(b.scratch).s);
+    printf("memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n",
+           tn_text_bytes(b.total).s, tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s,
+           tn_text_bytes(b.step).s, tn_text_bytes(b.scratch).s);
     fflush(stdout);
 }
 
@@ -166,12 +189,16 @@ static tn_status finish(run *q, tn_status st)
     tn_session_bytes b = tn_session_memory(&q->s);
     snprintf(path, sizeof path, "%s/final", q->folder);
     TN_TRY(tn_weights_export(q->s.recipe, q->s.train_exec, q->s.comm, path));
-    printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s, tn_text_bytes(peak_rss()).s);
+    printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
+           tn_text_bytes(peak_rss()).s);
     printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",
-           tn_text_seconds(q->s.first_kernel_s - q->exec_s).s, tn_text_seconds(q->begun_s - q->exec_s).s,
-           tn_text_seconds(q->first_step_s - q->exec_s).s, tn_text_seconds(tn_clock_s() - q->begun_s).s);
+           tn_text_seconds(q->s.first_kernel_s - q->exec_s).s,
+           tn_text_seconds(q->begun_s - q->exec_s).s,
+           tn_text_seconds(q->first_step_s - q->exec_s).s,
+           tn_text_seconds(tn_clock_s() - q->begun_s).s);
     if (st == TN_STOPPED) {
-        printf("stopped by signal %d after %lld steps: weights in %s\n", stop, (long long)q->done, path);
+        printf("stopped by signal %d after %lld steps: weights in %s\n", stop, (long long)q->done,
+               path);
         tn_command_stopped(stop);
     } else {
         printf("done: %lld steps, weights in %s\n", (long long)q->done, path);
@@ -182,11 +209,20 @@ static tn_status finish(run *q, tn_status st)
 static tn_status train(run *q)
 {
     const tn_recipe *r = q->s.recipe;
-    tn_train_options o = {.train = q->s.train_exec, .comm = q->s.comm, .eval = q->s.eval_exec, .data = q->s.data,
-                          .validation = q->s.validation ? q->s.validation : q->s.data, .steps = tn_recipe_int(r, "training.steps"),
-                          .global_batch = q->s.global_batch, .seq = q->s.shape.seq, .stop = &stop, .user = q,
-                          .validate_every = tn_recipe_int(r, "validation.freq"), .validate_steps = tn_recipe_int(r, "validation.steps"),
-                          .on_step = on_step, .on_validation = on_validation};
+    tn_train_options o = {.train = q->s.train_exec,
+                          .comm = q->s.comm,
+                          .eval = q->s.eval_exec,
+                          .data = q->s.data,
+                          .validation = q->s.validation ? q->s.validation : q->s.data,
+                          .steps = tn_recipe_int(r, "training.steps"),
+                          .global_batch = q->s.global_batch,
+                          .seq = q->s.shape.seq,
+                          .stop = &stop,
+                          .user = q,
+                          .validate_every = tn_recipe_int(r, "validation.freq"),
+                          .validate_steps = tn_recipe_int(r, "validation.steps"),
+                          .on_step = on_step,
+                          .on_validation = on_validation};
     TN_TRY(lr_schedule(r, &o.lr));
     q->folder = tn_recipe_text(r, "job.dump_folder");
     if (q->s.world.rank == 0) TN_TRY(prepare_folder(q));

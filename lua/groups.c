@@ -1,4 +1,5 @@
-/* groups.c - which optimizer settings a parameter has: the first pattern that matches its name, else the optimizer's own. */
+/* groups.c - which optimizer settings a parameter has: the first pattern that matches its name,
+ * else the optimizer's own. */
 #include "lua/build.h"
 
 #include "graph/op.h"
@@ -15,8 +16,13 @@ struct tn_groups {
 
 static tn_optimizer_group convert(const tn_recipe_group *g)
 {
-    return (tn_optimizer_group){.pattern = g->pattern, .lr = g->lr, .beta1 = g->beta1, .beta2 = g->beta2, .eps = g->eps,
-                                .weight_decay = g->weight_decay, .momentum = g->momentum};
+    return (tn_optimizer_group){.pattern = g->pattern,
+                                .lr = g->lr,
+                                .beta1 = g->beta1,
+                                .beta2 = g->beta2,
+                                .eps = g->eps,
+                                .weight_decay = g->weight_decay,
+                                .momentum = g->momentum};
 }
 
 static tn_status fill(tn_groups *q, const tn_recipe *r)
@@ -36,7 +42,8 @@ static tn_status fill(tn_groups *q, const tn_recipe *r)
             continue;
         }
         regerror(bad, &q->regex[i], text, sizeof text);
-        TN_FAIL(TN_BAD_INPUT, "%s: optimizer.groups[%d].pattern: '%s' is no regular expression: %s", g.where, i + 1, g.pattern, text);
+        TN_FAIL(TN_BAD_INPUT, "%s: optimizer.groups[%d].pattern: '%s' is no regular expression: %s",
+                g.where, i + 1, g.pattern, text);
     }
     tn_recipe_group own = tn_recipe_group_default(r);
     q->groups[q->n - 1] = convert(&own);
@@ -100,8 +107,12 @@ tn_status tn_groups_check(const tn_groups *q, const tn_graph *g)
             else hidden = true;
         }
         if (!matched)
-            TN_FAIL(TN_BAD_INPUT, "optimizer.groups[%d].pattern: '%s' %s; parameters are named as %s", i + 1, q->groups[i].pattern,
-                    hidden ? "matches only parameters that an earlier pattern takes" : "matches no parameter", first ? first : "layers.0.ffn_norm.weight");
+            TN_FAIL(TN_BAD_INPUT,
+                    "optimizer.groups[%d].pattern: '%s' %s; parameters are named as %s", i + 1,
+                    q->groups[i].pattern,
+                    hidden ? "matches only parameters that an earlier pattern takes"
+                           : "matches no parameter",
+                    first ? first : "layers.0.ffn_norm.weight");
     }
     return TN_OK;
 }

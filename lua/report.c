@@ -13,7 +13,8 @@ static const double CPU_GFLOPS_PER_THREAD = 110, CPU_SHARE = 0.8, GPU_TFLOPS = 9
 
 enum { TOP = 12 };
 
-/* ---------------------------------------------------------------------------------------------- figures */
+/* ----------------------------------------------------------------------------------------------
+ * figures */
 
 double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
 {
@@ -24,7 +25,9 @@ double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
     const char *current = "";
     for (int64_t i = 0; i < g->n_nodes; i++) { /* blocks follow one another in forward */
         const tn_node *n = &g->nodes[i];
-        size_t k = n->phase == TN_PHASE_F && n->scope == TN_SCOPE_MICROBATCH ? tn_recompute_block(n->path) : 0;
+        size_t k = n->phase == TN_PHASE_F && n->scope == TN_SCOPE_MICROBATCH
+                       ? tn_recompute_block(n->path)
+                       : 0;
         if (k && (k != last || strncmp(current, n->path, k))) {
             blocks++;
             last = k;
@@ -34,8 +37,12 @@ double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
     for (int64_t i = 0; i < p->n_buffers; i++) {
         const tn_buffer *b = &p->buffers[i];
         const tn_node *n = &g->nodes[g->values[b->value].node], *user = &g->nodes[b->last_user];
-        if (b->region != TN_REGION_STEP || n->phase != TN_PHASE_F || n->scope != TN_SCOPE_MICROBATCH) continue;
-        if ((user->phase != TN_PHASE_B && user->phase != TN_PHASE_W) || !tn_recompute_block(n->path)) continue;
+        if (b->region != TN_REGION_STEP || n->phase != TN_PHASE_F ||
+            n->scope != TN_SCOPE_MICROBATCH)
+            continue;
+        if ((user->phase != TN_PHASE_B && user->phase != TN_PHASE_W) ||
+            !tn_recompute_block(n->path))
+            continue;
         bytes += (double)b->bytes;
     }
     if (n_blocks_out) *n_blocks_out = blocks;
@@ -56,7 +63,8 @@ static int by_size(const void *pa, const void *pb)
 }
 
 /* What is live at the peak of the step region, largest first; in `arena`. */
-static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buffer ***out, int64_t *n_out)
+static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buffer ***out,
+                              int64_t *n_out)
 {
     void *mem;
     int64_t n = 0;
@@ -64,7 +72,9 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
     const tn_buffer **live = mem;
     for (int64_t i = 0; i < p->n_buffers; i++) {
         const tn_buffer *b = &p->buffers[i];
-        if (b->region == TN_REGION_STEP && b->start <= p->pack.peak_tick && p->pack.peak_tick < b->end) live[n++] = b;
+        if (b->region == TN_REGION_STEP && b->start <= p->pack.peak_tick &&
+            p->pack.peak_tick < b->end)
+            live[n++] = b;
     }
     qsort(live, (size_t)n, sizeof *live, by_size);
     *out = live;
@@ -72,15 +82,18 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- text */
+/* ----------------------------------------------------------------------------------------------
+ * text */
 
 /* Bytes that exchanges bring to one rank in a step: by op and axis. */
 static void print_layout(const tn_graph *g, tn_text *out)
 {
     const int *n = g->mesh.size;
     int ranks = tn_mesh_ranks(&g->mesh) * g->mesh.pp;
-    tn_text_add(out, "layout      %d rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n", ranks, ranks == 1 ? "" : "s", g->mesh.pp,
-                n[TN_AXIS_DP_REPLICATE], n[TN_AXIS_DP_SHARD], n[TN_AXIS_CP], n[TN_AXIS_TP], ranks == 1 ? "; no collectives, bubble 0 %" : "; bubble 0 %");
+    tn_text_add(out, "layout      %d rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n",
+                ranks, ranks == 1 ? "" : "s", g->mesh.pp, n[TN_AXIS_DP_REPLICATE],
+                n[TN_AXIS_DP_SHARD], n[TN_AXIS_CP], n[TN_AXIS_TP],
+                ranks == 1 ? "; no collectives, bubble 0 %" : "; bubble 0 %");
     for (int a = 0; a < TN_N_AXES; a++) {
         double gathered = 0, reduced = 0;
         int64_t count = 0;
@@ -89,14 +102,18 @@ static void print_layout(const tn_graph *g, tn_text *out)
             if (!tn_node_is_exchange(g, q)) continue;
             const tn_value *x = &g->values[tn_node_in(g, q, 0)], *y = &g->values[q->out0];
             if (x->layout.type[a] == y->layout.type[a]) continue;
-            double bytes = (double)tn_dtype_bytes((tn_dtype)x->dtype) * (double)tn_cost_runs(g, q) * (n[a] - 1) / n[a];
-            for (int d = 0; d < y->rank; d++) bytes *= (double)tn_layout_largest(&y->layout, &g->mesh, d, y->dim[d].extent, y->dim[d].units);
+            double bytes = (double)tn_dtype_bytes((tn_dtype)x->dtype) * (double)tn_cost_runs(g, q) *
+                           (n[a] - 1) / n[a];
+            for (int d = 0; d < y->rank; d++)
+                bytes *= (double)tn_layout_largest(&y->layout, &g->mesh, d, y->dim[d].extent,
+                                                   y->dim[d].units);
             count += tn_cost_runs(g, q);
             if (x->layout.type[a] == TN_TYPE_P) reduced += bytes * n[a];
             else gathered += bytes;
         }
         if (count)
-            tn_text_add(out, "  %-12s %6lld exchanges a step, gathered %s, reduced %s\n", tn_axis_name((tn_axis)a), (long long)count,
+            tn_text_add(out, "  %-12s %6lld exchanges a step, gathered %s, reduced %s\n",
+                        tn_axis_name((tn_axis)a), (long long)count,
                         tn_text_bytes((int64_t)gathered).s, tn_text_bytes((int64_t)reduced).s);
     }
 }
@@ -104,15 +121,21 @@ static void print_layout(const tn_graph *g, tn_text *out)
 static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
 {
     const tn_graph *g = s->train->g;
-    tn_text_add(out, "model       %s parameters (%lld), %s FLOPs per token\n", tn_text_count((double)c->parameters).s, (long long)c->parameters,
+    tn_text_add(out, "model       %s parameters (%lld), %s FLOPs per token\n",
+                tn_text_count((double)c->parameters).s, (long long)c->parameters,
                 tn_text_count(c->flops_per_token).s);
-    tn_text_add(out, "batch       microbatch %lld x accumulation %lld x dp %lld = global %lld rows of %lld: %lld tokens per step, %lld loss chunks\n",
-                (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp, (long long)s->global_batch,
-                (long long)s->shape.seq, (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
+    tn_text_add(out,
+                "batch       microbatch %lld x accumulation %lld x dp %lld = global %lld rows of "
+                "%lld: %lld tokens per step, %lld loss chunks\n",
+                (long long)s->shape.rows, (long long)s->shape.n_microbatches,
+                (long long)s->shape.dp, (long long)s->global_batch, (long long)s->shape.seq,
+                (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
     print_layout(g, out);
-    tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n", g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
+    tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n",
+                g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
                 g->grid.seq, g->grid.rows);
-    tn_text_add(out, "program     %lld entries, %lld buffers\n", (long long)s->train->n_entries, (long long)s->train->n_buffers);
+    tn_text_add(out, "program     %lld entries, %lld buffers\n", (long long)s->train->n_entries,
+                (long long)s->train->n_buffers);
 }
 
 static void print_memory(const tn_session *s, tn_text *out)
@@ -121,18 +144,28 @@ static void print_memory(const tn_session *s, tn_text *out)
     const struct {
         const char *what;
         int64_t bytes;
-    } rows[] = {{"parameters", b.parameters}, {"optimizer state", b.moments}, {"buffers, inputs", b.buffers + b.inputs},
-                {"activations, gradients", b.step}, {"kernel scratch", b.scratch}, {"process", b.process}};
+    } rows[] = {{"parameters", b.parameters},
+                {"optimizer state", b.moments},
+                {"buffers, inputs", b.buffers + b.inputs},
+                {"activations, gradients", b.step},
+                {"kernel scratch", b.scratch},
+                {"process", b.process}};
     int64_t blocks;
     double saved = tn_report_saved_bytes(s->train, &blocks);
     tn_text_add(out, "\nmemory      planned peak %s\n", tn_text_bytes(b.total).s);
-    for (int i = 0; i < TN_COUNT(rows); i++) tn_text_add(out, "  %-24s %12s\n", rows[i].what, tn_text_bytes(rows[i].bytes).s);
-    tn_text_add(out, "  step arena %s, lower bound %s (%.4f), packed by %s\n", tn_text_bytes(s->train->pack.peak).s,
-                tn_text_bytes(s->train->pack.bound).s, s->train->pack.bound ? (double)s->train->pack.peak / (double)s->train->pack.bound : 1.0,
+    for (int i = 0; i < TN_COUNT(rows); i++)
+        tn_text_add(out, "  %-24s %12s\n", rows[i].what, tn_text_bytes(rows[i].bytes).s);
+    tn_text_add(out, "  step arena %s, lower bound %s (%.4f), packed by %s\n",
+                tn_text_bytes(s->train->pack.peak).s, tn_text_bytes(s->train->pack.bound).s,
+                s->train->pack.bound ? (double)s->train->pack.peak / (double)s->train->pack.bound
+                                     : 1.0,
                 s->train->pack.order);
     if (blocks)
-        tn_text_add(out, "  saved from forward to backward: %.2f KiB per token and layer (%lld layers, recompute %s)\n", saved / 1024,
-                    (long long)blocks, s->shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
+        tn_text_add(out,
+                    "  saved from forward to backward: %.2f KiB per token and layer (%lld layers, "
+                    "recompute %s)\n",
+                    saved / 1024, (long long)blocks,
+                    s->shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
 }
 
 static tn_status print_peak(const tn_session *s, tn_text *out)
@@ -146,15 +179,20 @@ static tn_status print_peak(const tn_session *s, tn_text *out)
     tn_status st = tn_names_build(g, &arena, &names);
     if (!st) st = live_at_peak(p, &arena, &live, &n);
     if (!st) {
-        const tn_node *at = &g->nodes[p->pack.peak_tick < g->n_nodes ? p->pack.peak_tick : g->n_nodes - 1];
-        tn_text_add(out, "\nlive at the peak (%s of %s), %lld buffers:\n", tn_op_name((tn_op_id)at->op), at->path[0] ? at->path : "the step", (long long)n);
+        const tn_node *at =
+            &g->nodes[p->pack.peak_tick < g->n_nodes ? p->pack.peak_tick : g->n_nodes - 1];
+        tn_text_add(out, "\nlive at the peak (%s of %s), %lld buffers:\n",
+                    tn_op_name((tn_op_id)at->op), at->path[0] ? at->path : "the step",
+                    (long long)n);
         for (int64_t i = 0; i < n && i < TOP; i++) {
             const tn_node *user = &g->nodes[live[i]->last_user];
-            tn_text_add(out, "  %12s  %s, last read by %s of %s\n", tn_text_bytes(live[i]->bytes).s, names[live[i]->value],
-                        tn_op_name((tn_op_id)user->op), user->path[0] ? user->path : "the step");
+            tn_text_add(out, "  %12s  %s, last read by %s of %s\n", tn_text_bytes(live[i]->bytes).s,
+                        names[live[i]->value], tn_op_name((tn_op_id)user->op),
+                        user->path[0] ? user->path : "the step");
         }
         for (int64_t i = TOP; i < n; i++) rest += live[i]->bytes;
-        if (n > TOP) tn_text_add(out, "  %12s  in %lld more\n", tn_text_bytes(rest).s, (long long)(n - TOP));
+        if (n > TOP)
+            tn_text_add(out, "  %12s  in %lld more\n", tn_text_bytes(rest).s, (long long)(n - TOP));
     }
     tn_arena_fini(&arena);
     return st;
@@ -167,9 +205,11 @@ tn_status tn_report_plan(const tn_session *s, tn_text *out)
     print_memory(s, out);
     TN_TRY(print_peak(s, out));
     double seconds = step_seconds(s, c.step_flops);
-    tn_text_add(out, "\nstep        %s FLOPs, predicted %s, %s tokens/s (%s)\n", tn_text_count(c.step_flops).s, tn_text_seconds(seconds).s,
+    tn_text_add(out, "\nstep        %s FLOPs, predicted %s, %s tokens/s (%s)\n",
+                tn_text_count(c.step_flops).s, tn_text_seconds(seconds).s,
                 tn_text_count((double)(s->global_batch * s->shape.seq) / seconds).s,
-                s->device ? "assumed: 80 % of 110 GFLOP/s per thread" : "assumed: 40 % of 989 TFLOP/s on one GPU");
+                s->device ? "assumed: 80 % of 110 GFLOP/s per thread"
+                          : "assumed: 40 % of 989 TFLOP/s on one GPU");
     return tn_text_end(out);
 }
 
@@ -178,18 +218,28 @@ tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
     tn_cost c = tn_cost_of(s->train->g);
     tn_session_bytes b = tn_session_memory(s);
     const tn_graph *g = s->train->g;
-    tn_text_add(out, "{\"parameters\": %lld, \"flops_per_token\": %s, \"step_flops\": %s, ", (long long)c.parameters,
-                tn_text_double(c.flops_per_token).s, tn_text_double(c.step_flops).s);
-    tn_text_add(out, "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, \"ranks\": %d, \"bubble\": 0, \"collective_bytes\": {}, ",
-                (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches, (long long)g->n_chunks, tn_mesh_ranks(&g->mesh) * g->mesh.pp);
-    tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ", (long long)s->train->n_entries, (long long)s->train->n_buffers,
+    tn_text_add(out, "{\"parameters\": %lld, \"flops_per_token\": %s, \"step_flops\": %s, ",
+                (long long)c.parameters, tn_text_double(c.flops_per_token).s,
+                tn_text_double(c.step_flops).s);
+    tn_text_add(out,
+                "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, "
+                "\"ranks\": %d, \"bubble\": 0, \"collective_bytes\": {}, ",
+                (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches,
+                (long long)g->n_chunks, tn_mesh_ranks(&g->mesh) * g->mesh.pp);
+    tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ",
+                (long long)s->train->n_entries, (long long)s->train->n_buffers,
                 tn_text_double(step_seconds(s, c.step_flops)).s);
-    tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ", tn_text_double(tn_report_saved_bytes(s->train, NULL)).s);
-    tn_text_add(out, "\"memory\": {\"parameters\": %lld, \"optimizer\": %lld, \"buffers\": %lld, \"inputs\": %lld, \"step\": %lld, \"scratch\": %lld, \"process\": %lld, \"total\": %lld}, ",
-                (long long)b.parameters, (long long)b.moments, (long long)b.buffers, (long long)b.inputs, (long long)b.step, (long long)b.scratch,
-                (long long)b.process, (long long)b.total);
-    tn_text_add(out, "\"arena\": {\"peak\": %lld, \"bound\": %lld, \"order\": \"%s\"}}\n", (long long)s->train->pack.peak,
-                (long long)s->train->pack.bound, s->train->pack.order);
+    tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ",
+                tn_text_double(tn_report_saved_bytes(s->train, NULL)).s);
+    tn_text_add(
+        out,
+        "\"memory\": {\"parameters\": %lld, \"optimizer\": %lld, \"buffers\": %lld, \"inputs\": "
+        "%lld, \"step\": %lld, \"scratch\": %lld, \"process\": %lld, \"total\": %lld}, ",
+        (long long)b.parameters, (long long)b.moments, (long long)b.buffers, (long long)b.inputs,
+        (long long)b.step, (long long)b.scratch, (long long)b.process, (long long)b.total);
+    tn_text_add(out, "\"arena\": {\"peak\": %lld, \"bound\": %lld, \"order\": \"%s\"}}\n",
+                (long long)s->train->pack.peak, (long long)s->train->pack.bound,
+                s->train->pack.order);
     return tn_text_end(out);
 }
 
@@ -204,12 +254,15 @@ void tn_report_groups(const tn_session *s, FILE *out)
         int64_t tensors = 0, elements = 0;
         for (int64_t k = 0; k < g->n_nodes; k++) {
             const tn_node *p = &g->nodes[k];
-            if (p->op != TN_OP_state || strcmp(tn_node_attr_text(p, "kind"), "param") || tn_groups_of(q, tn_node_attr_text(p, "name")) != i) continue;
+            if (p->op != TN_OP_state || strcmp(tn_node_attr_text(p, "kind"), "param") ||
+                tn_groups_of(q, tn_node_attr_text(p, "name")) != i)
+                continue;
             tensors++;
             elements += tn_value_elements(&g->values[p->out0]);
         }
-        fprintf(out, "group %d: %s%s%s: lr %g, weight_decay %g: %lld tensors, %s parameters\n", i + 1, o->pattern[0] ? "'" : "",
-                o->pattern[0] ? o->pattern : "the rest", o->pattern[0] ? "'" : "", o->lr, o->weight_decay, (long long)tensors,
+        fprintf(out, "group %d: %s%s%s: lr %g, weight_decay %g: %lld tensors, %s parameters\n",
+                i + 1, o->pattern[0] ? "'" : "", o->pattern[0] ? o->pattern : "the rest",
+                o->pattern[0] ? "'" : "", o->lr, o->weight_decay, (long long)tensors,
                 tn_text_count((double)elements).s);
     }
     tn_groups_destroy(q);

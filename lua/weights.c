@@ -6,12 +6,14 @@
 
 #include <string.h>
 
-tn_status tn_weights_list(tn_recipe *r, const tn_graph *g, tn_arena *arena, tn_weight **out, int64_t *n_out)
+tn_status tn_weights_list(tn_recipe *r, const tn_graph *g, tn_arena *arena, tn_weight **out,
+                          int64_t *n_out)
 {
     void *mem;
     int64_t n = 0;
     for (int64_t i = 0; i < g->n_nodes; i++)
-        n += g->nodes[i].op == TN_OP_state && !strcmp(tn_node_attr_text(&g->nodes[i], "kind"), "param");
+        n += g->nodes[i].op == TN_OP_state &&
+             !strcmp(tn_node_attr_text(&g->nodes[i], "kind"), "param");
     TN_TRY(tn_arena_alloc(arena, (size_t)(n + 1) * sizeof(tn_weight), &mem));
     tn_weight *w = mem;
     n = 0;
@@ -30,7 +32,8 @@ tn_status tn_weights_list(tn_recipe *r, const tn_graph *g, tn_arena *arena, tn_w
 /* A tensor that is not a parameter of its own: a tied head, rotary tables of old files. */
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight"};
 
-static tn_status match(const tn_graph *g, const tn_weight *w, int64_t n, const tn_hf *hf, tn_arena *arena)
+static tn_status match(const tn_graph *g, const tn_weight *w, int64_t n, const tn_hf *hf,
+                       tn_arena *arena)
 {
     void *mem;
     bool head = false;
@@ -56,7 +59,9 @@ static tn_status load(tn_recipe *r, tn_exec *e, const tn_hf *hf, tn_arena *arena
         const tn_safetensors_tensor *t = tn_hf_find(hf, w[i].hf_name);
         tn_runs runs = tn_program_runs(tn_exec_program(e), w[i].value);
         float *to = tn_exec_value(e, w[i].value);
-        for (int64_t k = 0; k < runs.n && runs.run; k++) TN_TRY(tn_safetensors_to_f32(t, runs.first + k * runs.stride, runs.run, to + k * runs.run));
+        for (int64_t k = 0; k < runs.n && runs.run; k++)
+            TN_TRY(tn_safetensors_to_f32(t, runs.first + k * runs.stride, runs.run,
+                                         to + k * runs.run));
     }
     return TN_OK;
 }
@@ -72,21 +77,25 @@ tn_status tn_weights_load(tn_recipe *r, tn_exec *e, const char *dir)
     return st;
 }
 
-/* Where element `index` of the whole lies, and how many follow it there. All dims but the last count as rows: of several only the
- * first may be split. */
+/* Where element `index` of the whole lies, and how many follow it there. All dims but the last
+ * count as rows: of several only the first may be split. */
 static const float *find_element(tn_exec *e, int32_t value, int64_t index, int64_t *n)
 {
     const tn_program *p = tn_exec_program(e);
     const tn_value *v = &p->g->values[value];
     int last = v->rank - 1;
-    int64_t columns = v->rank > 1 ? v->dim[last].extent : 1, row = index / columns, column = index % columns, inner = 1;
+    int64_t columns = v->rank > 1 ? v->dim[last].extent : 1, row = index / columns,
+            column = index % columns, inner = 1;
     for (int d = 1; d < last; d++) inner *= v->dim[d].extent;
     for (int r = 0; r < tn_mesh_ranks(&p->g->mesh); r++) {
         int at[TN_N_AXES];
         int64_t r0, c0 = 0;
         tn_mesh_coordinates(&p->g->mesh, r, at);
-        int64_t rows = inner * tn_layout_local(&v->layout, &p->g->mesh, at, 0, v->dim[0].extent, v->dim[0].units, &r0);
-        int64_t width = v->rank > 1 ? tn_layout_local(&v->layout, &p->g->mesh, at, last, columns, v->dim[last].units, &c0) : 1;
+        int64_t rows = inner * tn_layout_local(&v->layout, &p->g->mesh, at, 0, v->dim[0].extent,
+                                               v->dim[0].units, &r0);
+        int64_t width = v->rank > 1 ? tn_layout_local(&v->layout, &p->g->mesh, at, last, columns,
+                                                      v->dim[last].units, &c0)
+                                    : 1;
         r0 *= inner;
         if (row < r0 || row >= r0 + rows || column < c0 || column >= c0 + width) continue;
         const float *data = tn_exec_peer(e, r, value);
@@ -101,7 +110,9 @@ tn_status tn_weights_read(tn_exec *e, int32_t value, int64_t begin, int64_t coun
     for (int64_t done = 0; done < count;) {
         int64_t n = 0;
         const float *from = find_element(e, value, begin + done, &n);
-        if (!from) TN_FAIL(TN_FAILED, "weights: no rank holds element %lld of value %d", (long long)(begin + done), value);
+        if (!from)
+            TN_FAIL(TN_FAILED, "weights: no rank holds element %lld of value %d",
+                    (long long)(begin + done), value);
         if (n > count - done) n = count - done;
         memcpy(out + done, from, (size_t)n * sizeof(float));
         done += n;
@@ -136,7 +147,8 @@ static tn_status export_all(tn_recipe *r, tn_exec *e, const char *dir, tn_arena 
     for (int64_t i = 0; i < n; i++, shape += TN_MAX_RANK) {
         const tn_value *v = &g->values[w[i].value];
         for (int d = 0; d < v->rank; d++) shape[d] = v->dim[d].extent;
-        specs[i] = (tn_safetensors_spec){.name = w[i].hf_name, .dtype = TN_SAFETENSORS_F32, .rank = v->rank, .shape = shape};
+        specs[i] = (tn_safetensors_spec){
+            .name = w[i].hf_name, .dtype = TN_SAFETENSORS_F32, .rank = v->rank, .shape = shape};
     }
     source s = {e, w};
     return tn_hf_export(dir, config, specs, n, copy_piece, &s);

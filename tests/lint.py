@@ -160,7 +160,7 @@ DECLARED = re.compile(r"^(?:extern\s+)?(?:const\s+|TN_MUST_USE\s+)*[a-z_][\w ]*?
 # Nouns that live in a file of another name, because they are too small for one of their own.
 NOUNS = {
     "engine/exec.h": "memory",
-    "graph/types.h": "axis type layout",
+    "graph/types.h": "axis type layout mesh",
     "graph/passes.h": "pass",
     "graph/program.h": "node",
     "graph/rewrite.h": "uses",

@@ -1,5 +1,6 @@
-/* adamw.c - Adam with decoupled weight decay (Loshchilov & Hutter 2019), PyTorch's formula; decoupled = 0 is Adam with L2.
- * Operands: parameter, gradient, first and second moment, clip coefficient; parameter and moments are updated in place. */
+/* adamw.c - Adam with decoupled weight decay (Loshchilov & Hutter 2019), PyTorch's formula;
+ * decoupled = 0 is Adam with L2. Operands: parameter, gradient, first and second moment, clip
+ * coefficient; parameter and moments are updated in place. */
 #include "graph/op.h"
 
 const tn_op tn_op_adamw = {

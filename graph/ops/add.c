@@ -1,4 +1,5 @@
-/* add.c - a + b. Jointly linear: pending sums may be added to pending sums, never to complete values. */
+/* add.c - a + b. Jointly linear: pending sums may be added to pending sums, never to complete
+ * values. */
 #include "graph/op.h"
 
 static tn_status vjp(tn_vjp *v)

@@ -1,7 +1,9 @@
-/* attention.c - softmax(q k^T * scale) v over the visible keys, flash style (Dao et al. 2022): never the whole score matrix.
+/* attention.c - softmax(q k^T * scale) v over the visible keys, flash style (Dao et al. 2022):
+ * never the whole score matrix.
  *
- * Operands: q, k, v, then position and document of queries and of keys. A query sees a key of its own document that is not
- * behind it (causal) and not `window` or more before it (0: no window). scale 0: 1/sqrt(head dim). Second output: log-sum-exp. */
+ * Operands: q, k, v, then position and document of queries and of keys. A query sees a key of its
+ * own document that is not behind it (causal) and not `window` or more before it (0: no window).
+ * scale 0: 1/sqrt(head dim). Second output: log-sum-exp. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)
@@ -15,7 +17,8 @@ static tn_status dtype(tn_infer *t)
 static double flops(const tn_graph *g, const tn_node *n)
 {
     const tn_value *q = &g->values[tn_node_in(g, n, 0)], *v = &g->values[tn_node_in(g, n, 2)];
-    double pairs = (double)tn_value_elements(q) / (double)q->dim[3].extent * (double)v->dim[1].extent;
+    double pairs =
+        (double)tn_value_elements(q) / (double)q->dim[3].extent * (double)v->dim[1].extent;
     double f = 2.0 * pairs * (double)(q->dim[3].extent + v->dim[3].extent);
     return tn_node_attr_int(n, "causal") ? f / 2 : f;
 }
@@ -23,7 +26,8 @@ static double flops(const tn_graph *g, const tn_node *n)
 static tn_status vjp(tn_vjp *v)
 {
     int32_t o = v->n->out0, first;
-    int32_t in[10] = {v->dy[0], v->in[0], v->in[1], v->in[2], o, o + 1, v->in[3], v->in[4], v->in[5], v->in[6]};
+    int32_t in[10] = {v->dy[0], v->in[0], v->in[1], v->in[2], o,
+                      o + 1,    v->in[3], v->in[4], v->in[5], v->in[6]};
     tn_named_attr attrs[3] = {{"causal", {.kind = 'i', .u.i = tn_node_attr_int(v->n, "causal")}},
                               {"scale", {.kind = 'f', .u.f = tn_node_attr_num(v->n, "scale")}},
                               {"window", {.kind = 'i', .u.i = tn_node_attr_int(v->n, "window")}}};

@@ -1,5 +1,6 @@
-/* chunk.c - the piece of this microbatch or loss chunk: rows and positions [rows, seq, ...] of a larger tensor. A view that
- * moves with the iteration; pieces are consecutive runs of tokens, so nothing is copied. */
+/* chunk.c - the piece of this microbatch or loss chunk: rows and positions [rows, seq, ...] of a
+ * larger tensor. A view that moves with the iteration; pieces are consecutive runs of tokens, so
+ * nothing is copied. */
 #include "graph/op.h"
 
 #include <string.h>
@@ -9,17 +10,22 @@ static tn_status shape(tn_infer *t)
     int64_t rows = tn_infer_attr(t, "rows").u.i, seq = tn_infer_attr(t, "seq").u.i;
     const tn_dim *d = t->in[0]->dim;
     const char *over = tn_infer_attr(t, "over").u.s;
-    if (strcmp(over, "chunk") && strcmp(over, "microbatch")) return tn_infer_bad(t, "over = '%s'; chunk or microbatch", over);
+    if (strcmp(over, "chunk") && strcmp(over, "microbatch"))
+        return tn_infer_bad(t, "over = '%s'; chunk or microbatch", over);
     if (t->in[0]->rank < 2) return tn_infer_bad(t, "needs rows and positions");
     tn_axis axes[TN_N_AXES];
     int64_t ranks = 1; /* that share the rows: each takes its piece of its own */
-    for (int i = 0, n = tn_layout_axes(&t->in[0]->layout, 0, axes); i < n; i++) ranks *= t->g->mesh.size[axes[i]];
+    for (int i = 0, n = tn_layout_axes(&t->in[0]->layout, 0, axes); i < n; i++)
+        ranks *= t->g->mesh.size[axes[i]];
     bool even = rows % ranks == 0 && d[0].extent % ranks == 0;
     bool whole_rows = even && rows >= 1 && seq == d[1].extent && d[0].extent % rows == 0;
     bool part_of_row = even && rows == ranks && seq >= 1 && d[1].extent % seq == 0;
     if (!whole_rows && !part_of_row)
-        return tn_infer_bad(t, "pieces of %lld x %lld do not tile %lld x %lld; whole rows, or an even share of one row",
-                            (long long)rows, (long long)seq, (long long)d[0].extent, (long long)d[1].extent);
+        return tn_infer_bad(t,
+                            "pieces of %lld x %lld do not tile %lld x %lld; whole rows, or an even "
+                            "share of one row",
+                            (long long)rows, (long long)seq, (long long)d[0].extent,
+                            (long long)d[1].extent);
     t->out[0].dim[0].extent = rows;
     t->out[0].dim[1].extent = seq;
     return TN_OK;

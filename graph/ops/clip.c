@@ -1,5 +1,5 @@
-/* clip.c - coefficient = min(1, max_norm / (norm + 1e-6)) of the exact sum of squares; 1 where max_norm is 0. Outputs:
- * coefficient, norm before clipping. */
+/* clip.c - coefficient = min(1, max_norm / (norm + 1e-6)) of the exact sum of squares; 1 where
+ * max_norm is 0. Outputs: coefficient, norm before clipping. */
 #include "graph/op.h"
 
 const tn_op tn_op_clip = {

@@ -1,4 +1,5 @@
-/* count_labels.c - how many labels of the step are not -100: an integer sum, pending over the axes that split the tokens. */
+/* count_labels.c - how many labels of the step are not -100: an integer sum, pending over the axes
+ * that split the tokens. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)

@@ -1,5 +1,6 @@
-/* cross_entropy.c - nll = lse(logits) - logits[label], 0 where the label is -100; lse second. Operands: logits, labels,
- * 1 / valid labels of the step (used by the gradient). A split vocabulary is merged inside: the lower pass expands it. */
+/* cross_entropy.c - nll = lse(logits) - logits[label], 0 where the label is -100; lse second.
+ * Operands: logits, labels, 1 / valid labels of the step (used by the gradient). A split vocabulary
+ * is merged inside: the lower pass expands it. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)

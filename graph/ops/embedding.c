@@ -1,4 +1,5 @@
-/* embedding.c - rows of a table. A split vocabulary gives a pending sum: rows outside the shard contribute zero. */
+/* embedding.c - rows of a table. A split vocabulary gives a pending sum: rows outside the shard
+ * contribute zero. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)

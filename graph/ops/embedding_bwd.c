@@ -1,6 +1,8 @@
-/* embedding_bwd.c - gradient of the table: per id, the sum over its tokens in token order (DESIGN.md 7 (5)).
+/* embedding_bwd.c - gradient of the table: per id, the sum over its tokens in token order
+ * (DESIGN.md 7 (5)).
  *
- * The vocabulary occurs only in the output, so its split comes from the table's placement: each rank makes its own rows. */
+ * The vocabulary occurs only in the output, so its split comes from the table's placement: each
+ * rank makes its own rows. */
 #include "graph/op.h"
 
 static tn_status factors(tn_infer *t)
@@ -16,7 +18,8 @@ static tn_status layout(tn_infer *t)
     TN_TRY(tn_infer_layouts(t));
     const tn_layout *want = t->d->layout;
     for (int a = 0; want && a < TN_N_AXES; a++)
-        if (want->type[a] == TN_TYPE_S && want->dim[a] == 0 && t->out[0].layout.type[a] == TN_TYPE_R)
+        if (want->type[a] == TN_TYPE_S && want->dim[a] == 0 &&
+            t->out[0].layout.type[a] == TN_TYPE_R)
             tn_layout_shard(&t->out[0].layout, (tn_axis)a, 0);
     return TN_OK;
 }

@@ -1,5 +1,6 @@
-/* fused.c - a chain of pointwise ops in one pass over memory, made by the fuse pass. `prog` is its program, the text of
- * graph/fuse.h: it rounds where the unfused values were stored, so that no bit changes. */
+/* fused.c - a chain of pointwise ops in one pass over memory, made by the fuse pass. `prog` is its
+ * program, the text of graph/fuse.h: it rounds where the unfused values were stored, so that no bit
+ * changes. */
 #include "graph/op.h"
 
 const tn_op tn_op_fused = {

@@ -1,4 +1,5 @@
-/* heads.c - the last dim seen as heads of k elements. Only the heads may be split, and only where the dim is declared so. */
+/* heads.c - the last dim seen as heads of k elements. Only the heads may be split, and only where
+ * the dim is declared so. */
 #include "graph/op.h"
 
 static tn_status factors(tn_infer *t)
@@ -14,8 +15,10 @@ static tn_status shape(tn_infer *t)
     tn_axis axes[TN_N_AXES];
     int d = t->in[0]->rank - 1;
     if (tn_layout_axes(&t->in[0]->layout, d, axes) && !t->in[0]->dim[d].units)
-        return tn_infer_bad(t, "axis %s splits a dim made of heads that is not declared so; declare it with nn.heads",
-                            tn_axis_name(axes[0]));
+        return tn_infer_bad(
+            t,
+            "axis %s splits a dim made of heads that is not declared so; declare it with nn.heads",
+            tn_axis_name(axes[0]));
     return TN_OK;
 }
 

@@ -1,4 +1,5 @@
-/* input.c - what the data loader fills: int32 [rows of the step, positions] of tokens, labels, positions or documents. */
+/* input.c - what the data loader fills: int32 [rows of the step, positions] of tokens, labels,
+ * positions or documents. */
 #include "graph/op.h"
 
 #include <string.h>
@@ -11,7 +12,9 @@ static tn_status shape(tn_infer *t)
     memcpy(t->out[0].dim, like->dim, sizeof like->dim);
     t->out[0].dtype = TN_I32;
     for (int d = 0; d < 2; d++)
-        if (like->dim[d].extent < 1) return tn_infer_bad(t, "extent %lld in dim %d; at least 1", (long long)like->dim[d].extent, d);
+        if (like->dim[d].extent < 1)
+            return tn_infer_bad(t, "extent %lld in dim %d; at least 1",
+                                (long long)like->dim[d].extent, d);
     return TN_OK;
 }
 

@@ -1,4 +1,5 @@
-/* inv_count.c - 1 / count in fp32; 0 where the count is 0, so that a step without labels has loss and gradient 0. */
+/* inv_count.c - 1 / count in fp32; 0 where the count is 0, so that a step without labels has loss
+ * and gradient 0. */
 #include "graph/op.h"
 
 const tn_op tn_op_inv_count = {

@@ -1,5 +1,5 @@
-/* linear_bwd_w.c - dW [f, d] = sum over tokens of dy x, in token order. `...` split: pending over dp and cp, which is the
- * data-parallel gradient reduction. Operands: dy, x. */
+/* linear_bwd_w.c - dW [f, d] = sum over tokens of dy x, in token order. `...` split: pending over
+ * dp and cp, which is the data-parallel gradient reduction. Operands: dy, x. */
 #include "graph/op.h"
 
 static double flops(const tn_graph *g, const tn_node *n)

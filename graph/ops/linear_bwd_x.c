@@ -1,11 +1,12 @@
-/* linear_bwd_x.c - dx = sum over the weights of dy_i W_i. Leaf r of the sum chains part r of every weight in turn
- * (DESIGN.md 7 (4)). Operands: dy_1 .. dy_n, W_1 .. W_n. */
+/* linear_bwd_x.c - dx = sum over the weights of dy_i W_i. Leaf r of the sum chains part r of every
+ * weight in turn (DESIGN.md 7 (4)). Operands: dy_1 .. dy_n, W_1 .. W_n. */
 #include "graph/op.h"
 
 static double flops(const tn_graph *g, const tn_node *n)
 {
     double f = 0;
-    for (int i = n->n_in / 2; i < n->n_in; i++) f += (double)g->values[tn_node_in(g, n, i)].dim[0].extent;
+    for (int i = n->n_in / 2; i < n->n_in; i++)
+        f += (double)g->values[tn_node_in(g, n, i)].dim[0].extent;
     return 2.0 * (double)tn_value_elements(&g->values[n->out0]) * f;
 }
 

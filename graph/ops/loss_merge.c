@@ -1,4 +1,5 @@
-/* loss_merge.c - the parts of a row merged in the tree of the grid: nll and log-sum-exp. Operands: parts, labels. */
+/* loss_merge.c - the parts of a row merged in the tree of the grid: nll and log-sum-exp. Operands:
+ * parts, labels. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)

@@ -1,5 +1,6 @@
-/* loss_parts.c - per vocabulary part of the reduce grid (m, s, target): maximum, sum of exp(logit - m), the label's logit.
- * Operands: logits, labels. Output [..., parts, 3]; a split vocabulary splits the parts. (DESIGN.md 7 (12)) */
+/* loss_parts.c - per vocabulary part of the reduce grid (m, s, target): maximum, sum of exp(logit -
+ * m), the label's logit. Operands: logits, labels. Output [..., parts, 3]; a split vocabulary
+ * splits the parts. (DESIGN.md 7 (12)) */
 #include "graph/op.h"
 
 static tn_status factors(tn_infer *t)

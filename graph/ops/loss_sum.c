@@ -1,4 +1,5 @@
-/* loss_sum.c - the exact sum of the tokens' losses, carried over chunks and microbatches (DESIGN.md 7 (13)). */
+/* loss_sum.c - the exact sum of the tokens' losses, carried over chunks and microbatches (DESIGN.md
+ * 7 (13)). */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)
@@ -10,7 +11,8 @@ static tn_status dtype(tn_infer *t)
 
 static tn_status vjp(tn_vjp *v)
 {
-    /* The seed: the loss gradient is made inside cross_entropy's vjp from lse and the count; any value marks the path. */
+    /* The seed: the loss gradient is made inside cross_entropy's vjp from lse and the count; any
+     * value marks the path. */
     v->dx[0] = v->in[0];
     return TN_OK;
 }

@@ -1,12 +1,13 @@
-/* norm_sum.c - adds the squares of a gradient to the exact sum (second operand; absent: to zero). A replicated parameter
- * counts once. */
+/* norm_sum.c - adds the squares of a gradient to the exact sum (second operand; absent: to zero). A
+ * replicated parameter counts once. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)
 {
     t->out[0].dtype = TN_EXACT;
     t->out[0].grad = false;
-    if (t->n_in == 2 && t->in[1]->dtype != TN_EXACT) return tn_infer_bad(t, "operand 1 must be an exact sum");
+    if (t->n_in == 2 && t->in[1]->dtype != TN_EXACT)
+        return tn_infer_bad(t, "operand 1 must be an exact sum");
     return TN_OK;
 }
 
@@ -15,7 +16,8 @@ static tn_status layout(tn_infer *t)
 {
     for (int a = 0; a < TN_N_AXES; a++)
         if (t->in[0]->layout.type[a] == TN_TYPE_P)
-            return tn_infer_bad(t, "axis %s: the gradient is still pending; reduce it first", tn_axis_name((tn_axis)a));
+            return tn_infer_bad(t, "axis %s: the gradient is still pending; reduce it first",
+                                tn_axis_name((tn_axis)a));
     t->out[0].layout = tn_layout_all(TN_TYPE_P);
     return TN_OK;
 }

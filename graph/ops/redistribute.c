@@ -1,7 +1,9 @@
-/* redistribute.c - the same tensor in another place: any number of axes change at once (reference: docs/layouts.md, types).
+/* redistribute.c - the same tensor in another place: any number of axes change at once (reference:
+ * docs/layouts.md, types).
  *
- * Per axis: S to R, I, S; P to R, I, S; R and I to S; I to R. The transitions that only arise as gradients of these (S, R, I
- * to P; R to I) need `grad`: they zero-pad or keep one copy. On an axis of size 1 nothing moves, but the types change. */
+ * Per axis: S to R, I, S; P to R, I, S; R and I to S; I to R. The transitions that only arise as
+ * gradients of these (S, R, I to P; R to I) need `grad`: they zero-pad or keep one copy. On an axis
+ * of size 1 nothing moves, but the types change. */
 #include "graph/op.h"
 
 static bool legal(tn_type src, tn_type dst, bool grad)
@@ -15,7 +17,8 @@ static bool legal(tn_type src, tn_type dst, bool grad)
         /* S */ {true, true, false, false, true},
     };
     if (plain[src][dst]) return true;
-    return grad && ((src != TN_TYPE_V && dst == TN_TYPE_P) || (src == TN_TYPE_R && dst == TN_TYPE_I));
+    return grad &&
+           ((src != TN_TYPE_V && dst == TN_TYPE_P) || (src == TN_TYPE_R && dst == TN_TYPE_I));
 }
 
 static tn_status layout(tn_infer *t)
@@ -25,9 +28,12 @@ static tn_status layout(tn_infer *t)
     for (int a = 0; a < TN_N_AXES; a++) {
         tn_type src = (tn_type)t->in[0]->layout.type[a], dst = (tn_type)t->out[0].layout.type[a];
         if (!legal(src, dst, grad))
-            return tn_infer_bad(t, "axis %s: no transition from %c to %c; from %c legal are %s", tn_axis_name((tn_axis)a),
-                                tn_type_letter(src), tn_type_letter(dst), tn_type_letter(src),
-                                src == TN_TYPE_R ? "R, S" : src == TN_TYPE_V ? "V" : "R, I, S");
+            return tn_infer_bad(t, "axis %s: no transition from %c to %c; from %c legal are %s",
+                                tn_axis_name((tn_axis)a), tn_type_letter(src), tn_type_letter(dst),
+                                tn_type_letter(src),
+                                src == TN_TYPE_R   ? "R, S"
+                                : src == TN_TYPE_V ? "V"
+                                                   : "R, I, S");
     }
     return TN_OK;
 }

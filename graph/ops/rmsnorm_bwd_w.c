@@ -1,4 +1,5 @@
-/* rmsnorm_bwd_w.c - gradient of the gain: sum over tokens of dy * x * r, in token order. Operands: dy, x, r. */
+/* rmsnorm_bwd_w.c - gradient of the gain: sum over tokens of dy * x * r, in token order. Operands:
+ * dy, x, r. */
 #include "graph/op.h"
 
 const tn_op tn_op_rmsnorm_bwd_w = {

@@ -1,5 +1,6 @@
-/* rmsnorm_leaves.c - the gain's gradient where the positions of a row are split over ranks: per row and position part of the reduce
- * grid, the chain over its tokens. Ranks send their leaves, fold_leaves adds them in order (DESIGN.md 7 (6)). Operands: dy, x, r. */
+/* rmsnorm_leaves.c - the gain's gradient where the positions of a row are split over ranks: per row
+ * and position part of the reduce grid, the chain over its tokens. Ranks send their leaves,
+ * fold_leaves adds them in order (DESIGN.md 7 (6)). Operands: dy, x, r. */
 #include "graph/op.h"
 
 static tn_status shape(tn_infer *t)

@@ -1,14 +1,17 @@
 /* rope.c - rotary position embedding, halves rotated (Su et al. 2021; Hugging Face's convention).
- * Operands: x, positions, table [positions, k]: cos of the k/2 frequencies, then sin. inverse: the transposed rotation. */
+ * Operands: x, positions, table [positions, k]: cos of the k/2 frequencies, then sin. inverse: the
+ * transposed rotation. */
 #include "graph/op.h"
 
 static tn_status shape(tn_infer *t)
 {
     const tn_value *x = t->in[0], *table = t->in[2];
-    if (x->dim[3].extent % 2) return tn_infer_bad(t, "head dim %lld is odd; it must be even", (long long)x->dim[3].extent);
-    if (table->dim[1].extent != x->dim[3].extent)
-        return tn_infer_bad(t, "the table has %lld columns where the head dim is %lld", (long long)table->dim[1].extent,
+    if (x->dim[3].extent % 2)
+        return tn_infer_bad(t, "head dim %lld is odd; it must be even",
                             (long long)x->dim[3].extent);
+    if (table->dim[1].extent != x->dim[3].extent)
+        return tn_infer_bad(t, "the table has %lld columns where the head dim is %lld",
+                            (long long)table->dim[1].extent, (long long)x->dim[3].extent);
     return TN_OK;
 }
 

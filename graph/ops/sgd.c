@@ -1,5 +1,6 @@
-/* sgd.c - stochastic gradient descent with momentum, PyTorch's formula: weight decay is added to the clipped gradient, the
- * momentum buffer starts as the first gradient. Operands: parameter, gradient, momentum, clip coefficient. */
+/* sgd.c - stochastic gradient descent with momentum, PyTorch's formula: weight decay is added to
+ * the clipped gradient, the momentum buffer starts as the first gradient. Operands: parameter,
+ * gradient, momentum, clip coefficient. */
 #include "graph/op.h"
 
 const tn_op tn_op_sgd = {

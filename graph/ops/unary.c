@@ -1,15 +1,18 @@
-/* unary.c - y = f(x), element by element. gelu is the exact one (erf), gelu_tanh its approximation. */
+/* unary.c - y = f(x), element by element. gelu is the exact one (erf), gelu_tanh its approximation.
+ */
 #include "graph/op.h"
 
 #include <string.h>
 
 static tn_status shape(tn_infer *t)
 {
-    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "relu", "relu2", "sigmoid", "tanh"};
+    static const char *const names[] = {"silu",  "gelu",    "gelu_tanh", "relu",
+                                        "relu2", "sigmoid", "tanh"};
     const char *f = tn_infer_attr(t, "f").u.s;
     for (int i = 0; i < TN_COUNT(names); i++)
         if (!strcmp(f, names[i])) return TN_OK;
-    return tn_infer_bad(t, "no function '%s'; there are silu, gelu, gelu_tanh, relu, relu2, sigmoid, tanh", f);
+    return tn_infer_bad(
+        t, "no function '%s'; there are silu, gelu, gelu_tanh, relu, relu2, sigmoid, tanh", f);
 }
 
 static tn_status vjp(tn_vjp *v)

@@ -1,5 +1,5 @@
-/* unshard.c - a parameter as computation wants it: gathered from its storage shards and cast to the compute dtype.
- * Where neither moves anything it is a view. Made by the storage pass. */
+/* unshard.c - a parameter as computation wants it: gathered from its storage shards and cast to the
+ * compute dtype. Where neither moves anything it is a view. Made by the storage pass. */
 #include "graph/op.h"
 
 static tn_status dtype(tn_infer *t)

@@ -10,14 +10,28 @@ static void describe(const tn_call *c, int q, int at, tn_attention *a)
 {
     const tn_value *vq = tn_call_in(c, q), *vk = tn_call_in(c, q + 1), *vv = tn_call_in(c, q + 2);
     double scale = tn_node_attr_num(c->n, "scale");
-    *a = (tn_attention){
-        .b = vq->dim[0].extent, .s = vq->dim[1].extent, .t = vk->dim[1].extent, .h = vq->dim[2].extent, .g = vk->dim[2].extent,
-        .d = vq->dim[3].extent, .dv = vv->dim[3].extent, .q = c->in[q], .k = c->in[q + 1], .v = c->in[q + 2],
-        .q_pos = c->in[at], .q_doc = c->in[at + 1], .k_pos = c->in[at + 2], .k_doc = c->in[at + 3],
-        .causal = tn_node_attr_int(c->n, "causal") != 0, .window = tn_node_attr_int(c->n, "window"),
-        .scale = scale > 0 ? (float)scale : (float)(1.0 / sqrt((double)vq->dim[3].extent)),
-        .seq_parts = c->g->canonical ? c->g->grid.seq : 1, .head_parts = c->g->canonical ? c->g->grid.tp : 1,
-        .units = c->g->values[tn_node_in(c->g, c->n, q)].dim[2].extent, .first_head = tn_call_in_begin(c, q)[2]};
+    *a = (tn_attention){.b = vq->dim[0].extent,
+                        .s = vq->dim[1].extent,
+                        .t = vk->dim[1].extent,
+                        .h = vq->dim[2].extent,
+                        .g = vk->dim[2].extent,
+                        .d = vq->dim[3].extent,
+                        .dv = vv->dim[3].extent,
+                        .q = c->in[q],
+                        .k = c->in[q + 1],
+                        .v = c->in[q + 2],
+                        .q_pos = c->in[at],
+                        .q_doc = c->in[at + 1],
+                        .k_pos = c->in[at + 2],
+                        .k_doc = c->in[at + 3],
+                        .causal = tn_node_attr_int(c->n, "causal") != 0,
+                        .window = tn_node_attr_int(c->n, "window"),
+                        .scale = scale > 0 ? (float)scale
+                                           : (float)(1.0 / sqrt((double)vq->dim[3].extent)),
+                        .seq_parts = c->g->canonical ? c->g->grid.seq : 1,
+                        .head_parts = c->g->canonical ? c->g->grid.tp : 1,
+                        .units = c->g->values[tn_node_in(c->g, c->n, q)].dim[2].extent,
+                        .first_head = tn_call_in_begin(c, q)[2]};
 }
 
 static void forward(const tn_call *c)
@@ -50,9 +64,16 @@ static void rotate(const tn_call *c)
 {
     const tn_value *x = tn_call_in(c, 0);
     int64_t width = x->dim[2].extent * x->dim[3].extent;
-    tn_rope_args a = {.tokens = tn_call_rows(x, 2), .heads = x->dim[2].extent, .d = x->dim[3].extent, .x_stride = width,
-                      .y_stride = width, .x = c->in[0], .positions = c->in[1], .table = c->in[2],
-                      .inverse = tn_node_attr_int(c->n, "inverse") != 0, .y = c->out[0]};
+    tn_rope_args a = {.tokens = tn_call_rows(x, 2),
+                      .heads = x->dim[2].extent,
+                      .d = x->dim[3].extent,
+                      .x_stride = width,
+                      .y_stride = width,
+                      .x = c->in[0],
+                      .positions = c->in[1],
+                      .table = c->in[2],
+                      .inverse = tn_node_attr_int(c->n, "inverse") != 0,
+                      .y = c->out[0]};
     tn_rope_apply(c->cpu, &a);
 }
 

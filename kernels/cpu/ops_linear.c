@@ -1,4 +1,5 @@
-/* ops_linear.c - the kernels of linear, linear_add, linear_bwd_x and linear_bwd_w: one GEMM each. */
+/* ops_linear.c - the kernels of linear, linear_add, linear_bwd_x and linear_bwd_w: one GEMM each.
+ */
 #include "kernels/cpu/gemm.h"
 #include "kernels/kernel.h"
 
@@ -15,8 +16,14 @@ static void forward(const tn_call *c, bool add, tn_gemm *g)
     *g = (tn_gemm){.n_out = c->n->n_out, .n_src = 1, .order = c->order};
     for (int i = 0; i < g->n_out; i++) {
         int64_t f = last(tn_call_out(c, i));
-        g->src[i] = (tn_gemm_src){.a = c->in[0], .a_m = d, .a_k = 1, .b = c->in[1 + i], .b_k = 1, .b_n = d};
-        g->out[i] = (tn_gemm_out){.c = c->out[i], .ldc = f, .m = tokens, .n = f, .add = add ? c->in[2] : NULL, .ldadd = f};
+        g->src[i] =
+            (tn_gemm_src){.a = c->in[0], .a_m = d, .a_k = 1, .b = c->in[1 + i], .b_k = 1, .b_n = d};
+        g->out[i] = (tn_gemm_out){.c = c->out[i],
+                                  .ldc = f,
+                                  .m = tokens,
+                                  .n = f,
+                                  .add = add ? c->in[2] : NULL,
+                                  .ldadd = f};
     }
 }
 
@@ -28,7 +35,12 @@ static void backward_x(const tn_call *c, tn_gemm *g)
     *g = (tn_gemm){.n_out = 1, .n_src = n, .order = c->order};
     g->out[0] = (tn_gemm_out){.c = c->out[0], .ldc = d, .m = tokens, .n = d};
     for (int i = 0; i < n; i++)
-        g->src[i] = (tn_gemm_src){.a = c->in[i], .a_m = last(tn_call_in(c, i)), .a_k = 1, .b = c->in[n + i], .b_k = d, .b_n = 1};
+        g->src[i] = (tn_gemm_src){.a = c->in[i],
+                                  .a_m = last(tn_call_in(c, i)),
+                                  .a_k = 1,
+                                  .b = c->in[n + i],
+                                  .b_k = d,
+                                  .b_n = 1};
 }
 
 /* dW [f, d] = sum over tokens of dy [t, f] x [t, d], levels of the cut sum in the accumulator */
@@ -38,17 +50,27 @@ static void backward_w(const tn_call *c, tn_gemm *g)
     *g = (tn_gemm){.n_out = 1, .n_src = 1, .order = c->order};
     g->src[0] = (tn_gemm_src){.a = c->in[0], .a_m = 1, .a_k = f, .b = c->in[1], .b_k = d, .b_n = 1};
     g->out[0] = (tn_gemm_out){.ldc = d, .m = f, .n = d};
-    int levels = c->order->depth_in > c->order->depth_out ? c->order->depth_in : c->order->depth_out;
-    for (int i = 0; i < levels; i++) g->out[0].stack[i] = (float *)((char *)c->out[0] + i * c->level_bytes);
+    int levels =
+        c->order->depth_in > c->order->depth_out ? c->order->depth_in : c->order->depth_out;
+    for (int i = 0; i < levels; i++)
+        g->out[0].stack[i] = (float *)((char *)c->out[0] + i * c->level_bytes);
 }
 
 static void build(const tn_call *c, tn_gemm *g)
 {
     switch ((tn_op_id)c->n->op) {
-    case TN_OP_linear: forward(c, false, g); break;
-    case TN_OP_linear_add: forward(c, true, g); break;
-    case TN_OP_linear_bwd_x: backward_x(c, g); break;
-    default: backward_w(c, g); break;
+    case TN_OP_linear:
+        forward(c, false, g);
+        break;
+    case TN_OP_linear_add:
+        forward(c, true, g);
+        break;
+    case TN_OP_linear_bwd_x:
+        backward_x(c, g);
+        break;
+    default:
+        backward_w(c, g);
+        break;
     }
 }
 

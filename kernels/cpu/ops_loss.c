@@ -12,16 +12,26 @@ _Static_assert(sizeof(tn_exact) == TN_EXACT_BYTES, "the graph plans exact sums o
 static void embedding(const tn_call *c)
 {
     const tn_value *w = tn_call_in(c, 1);
-    tn_embedding_args a = {.tokens = tn_value_elements(tn_call_in(c, 0)), .d = w->dim[1].extent, .v_count = w->dim[0].extent,
-                           .v_begin = tn_call_in_begin(c, 1)[0], .ids = c->in[0], .table = c->in[1], .y = c->out[0]};
+    tn_embedding_args a = {.tokens = tn_value_elements(tn_call_in(c, 0)),
+                           .d = w->dim[1].extent,
+                           .v_count = w->dim[0].extent,
+                           .v_begin = tn_call_in_begin(c, 1)[0],
+                           .ids = c->in[0],
+                           .table = c->in[1],
+                           .y = c->out[0]};
     tn_embedding_forward(c->cpu, &a);
 }
 
 static void embedding_bwd(const tn_call *c)
 {
     const tn_value *w = tn_call_out(c, 0);
-    tn_embedding_grad_args a = {.tokens = tn_value_elements(tn_call_in(c, 0)), .d = w->dim[1].extent, .v_count = w->dim[0].extent,
-                                .v_begin = tn_call_out_begin(c, 0)[0], .ids = c->in[0], .dy = c->in[1], .run = *c->order};
+    tn_embedding_grad_args a = {.tokens = tn_value_elements(tn_call_in(c, 0)),
+                                .d = w->dim[1].extent,
+                                .v_count = w->dim[0].extent,
+                                .v_begin = tn_call_out_begin(c, 0)[0],
+                                .ids = c->in[0],
+                                .dy = c->in[1],
+                                .run = *c->order};
     int levels = a.run.depth_in > a.run.depth_out ? a.run.depth_in : a.run.depth_out;
     for (int i = 0; i < levels; i++) a.stack[i] = (float *)((char *)c->out[0] + i * c->level_bytes);
     tn_embedding_backward(c->cpu, &a);
@@ -29,33 +39,50 @@ static void embedding_bwd(const tn_call *c)
 
 static size_t embedding_scratch(const tn_call *c)
 {
-    return tn_embedding_scratch(tn_value_elements(tn_call_in(c, 0)), tn_call_out(c, 0)->dim[0].extent);
+    return tn_embedding_scratch(tn_value_elements(tn_call_in(c, 0)),
+                                tn_call_out(c, 0)->dim[0].extent);
 }
 
 static void parts(const tn_call *c)
 {
     const tn_value *z = tn_call_in(c, 0), *out = tn_call_out(c, 0);
     int last = z->rank - 1;
-    tn_loss_parts_args a = {.rows = tn_call_rows(z, 1), .vocab = c->g->values[tn_node_in(c->g, c->n, 0)].dim[last].extent,
-                            .v_begin = tn_call_in_begin(c, 0)[last], .v_count = z->dim[last].extent, .parts = c->g->grid.tp,
-                            .part_begin = tn_call_out_begin(c, 0)[last], .part_count = out->dim[last].extent,
-                            .logits = c->in[0], .labels = c->in[1], .stats = c->out[0]};
+    tn_loss_parts_args a = {.rows = tn_call_rows(z, 1),
+                            .vocab = c->g->values[tn_node_in(c->g, c->n, 0)].dim[last].extent,
+                            .v_begin = tn_call_in_begin(c, 0)[last],
+                            .v_count = z->dim[last].extent,
+                            .parts = c->g->grid.tp,
+                            .part_begin = tn_call_out_begin(c, 0)[last],
+                            .part_count = out->dim[last].extent,
+                            .logits = c->in[0],
+                            .labels = c->in[1],
+                            .stats = c->out[0]};
     tn_loss_parts(c->cpu, &a);
 }
 
 static void merge(const tn_call *c)
 {
     const tn_value *s = tn_call_in(c, 0);
-    tn_loss_merge_args a = {.rows = tn_call_rows(s, 2), .parts = s->dim[s->rank - 2].extent, .stats = c->in[0], .labels = c->in[1],
-                            .nll = c->out[0], .lse = c->out[1]};
+    tn_loss_merge_args a = {.rows = tn_call_rows(s, 2),
+                            .parts = s->dim[s->rank - 2].extent,
+                            .stats = c->in[0],
+                            .labels = c->in[1],
+                            .nll = c->out[0],
+                            .lse = c->out[1]};
     tn_loss_merge(c->cpu, &a);
 }
 
 static void loss_bwd(const tn_call *c)
 {
     const tn_value *z = tn_call_in(c, 0);
-    tn_loss_grad_args a = {.rows = tn_call_rows(z, 1), .v_begin = tn_call_in_begin(c, 0)[z->rank - 1], .v_count = z->dim[z->rank - 1].extent,
-                           .logits = c->in[0], .labels = c->in[1], .lse = c->in[2], .coefficient = c->in[3], .grad = c->out[0]};
+    tn_loss_grad_args a = {.rows = tn_call_rows(z, 1),
+                           .v_begin = tn_call_in_begin(c, 0)[z->rank - 1],
+                           .v_count = z->dim[z->rank - 1].extent,
+                           .logits = c->in[0],
+                           .labels = c->in[1],
+                           .lse = c->in[2],
+                           .coefficient = c->in[3],
+                           .grad = c->out[0]};
     tn_loss_backward(c->cpu, &a);
 }
 
@@ -84,7 +111,8 @@ static void inv_count(const tn_call *c)
     *(float *)c->out[0] = n ? 1.0f / (float)n : 0.0f;
 }
 
-/* A gradient counts on the ranks that hold different parts of it, and once where they hold the same. */
+/* A gradient counts on the ranks that hold different parts of it, and once where they hold the
+ * same. */
 static bool counts_here(const tn_call *c)
 {
     const tn_layout *l = &tn_call_in(c, 0)->layout;
@@ -97,7 +125,8 @@ static bool counts_here(const tn_call *c)
 static void norm_sum(const tn_call *c)
 {
     if (c->n->n_in == 1) memset(c->out[0], 0, sizeof(tn_exact));
-    if (counts_here(c)) tn_exact_add_squares(c->cpu, c->out[0], c->in[0], tn_value_elements(tn_call_in(c, 0)));
+    if (counts_here(c))
+        tn_exact_add_squares(c->cpu, c->out[0], c->in[0], tn_value_elements(tn_call_in(c, 0)));
 }
 
 static void clip(const tn_call *c)

@@ -100,7 +100,7 @@ local sections = {
   } },
   { "parallelism", doc = "how the work is split over ranks", keys = {
     degree("data_parallel_replicate_degree", "dp_replicate", "copies of the model"),
-    { "data_parallel_shard_degree", "integer", default = -1, min = 1, also = { -1 }, alias = { "dp_shard" }, 
+    { "data_parallel_shard_degree", "integer", default = -1, min = 1, also = { -1 }, alias = { "dp_shard" },
       doc = "ranks that share one copy (FSDP); -1: all that are left" },
     degree("context_parallel_degree", "cp", "ranks that share a sequence", true),
     degree("tensor_parallel_degree", "tp", "ranks that share a layer's matrices"),
