@@ -4,6 +4,7 @@
 #include "kernels/cpu/exact.h"
 #include "kernels/cpu/finite.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -79,27 +80,53 @@ static bool first_bad(void *user, const tn_call *c)
     return false;
 }
 
+/* What a rank has found; the worse of two is nearer to the cause. */
+typedef struct finding {
+    int badness;       /* INT_MAX: a state; the earlier the node, the more; 0: nothing */
+    const char *state; /* or NULL */
+    int32_t node;      /* or -1 */
+    int output;        /* of the node */
+} finding;
+
 /* The parameters are those from before the step, so it can be run again and looked at entry by
  * entry. */
+static tn_status look(const tn_train_options *o, const tn_step *step, finding *f)
+{
+    search s = {0};
+    const tn_program *p = tn_exec_program(o->train);
+    *f = (finding){.node = -1};
+    for (int64_t i = 0; i < p->g->n_nodes && !f->state; i++) {
+        const tn_node *n = &p->g->nodes[i];
+        if (n->op == TN_OP_state && tn_finite_first(tn_exec_value(o->train, n->out0),
+                                                    tn_value_elements(&p->local[n->out0])) >= 0)
+            f->state = tn_node_attr_text(n, "name");
+    }
+    if (!f->state || o->comm)
+        TN_TRY(tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s,
+                              &f->node)); /* all ranks or none */
+    f->output = s.output;
+    f->badness = f->state ? INT_MAX : f->node >= 0 ? INT_MAX - 1 - f->node : 0;
+    return TN_OK;
+}
+
+/* Only the ranks nearest to the cause say what they found; the others fail with what these say. */
 static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
                             const tn_step *step)
 {
-    search s = {0};
+    finding f;
     const tn_graph *g = tn_exec_program(o->train)->g;
-    for (int64_t i = 0; i < g->n_nodes; i++) {
-        const tn_node *n = &g->nodes[i];
-        if (n->op == TN_OP_state &&
-            tn_finite_first(tn_exec_value(o->train, n->out0),
-                            tn_value_elements(&tn_exec_program(o->train)->local[n->out0])) >= 0)
-            TN_FAIL(TN_FAILED,
-                    "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that "
-                    "is not finite",
-                    (long long)r->step, r->loss, (double)r->grad_norm,
-                    tn_node_attr_text(n, "name"));
+    TN_TRY(look(o, step, &f));
+    if (o->comm) {
+        int worst;
+        TN_TRY(tn_comm_most(o->comm, "not finite", f.badness, &worst));
+        if (f.badness < worst) TN_TRY(tn_comm_sync(o->comm, TN_COMM_WORLD, "not finite", 0));
     }
-    int32_t node;
-    TN_TRY(tn_exec_search(o->train, TN_EXEC_BEFORE_UPDATE, step, first_bad, &s, &node));
-    if (node < 0)
+    if (f.state)
+        TN_FAIL(TN_FAILED,
+                "step %lld: loss %g, grad_norm %g: parameter or state '%s' holds a value that is "
+                "not finite",
+                (long long)r->step, r->loss, (double)r->grad_norm, f.state);
+    if (f.node < 0)
         TN_FAIL(TN_FAILED,
                 "step %lld: loss %g, grad_norm %g is not finite, every tensor is; the sum of "
                 "squares overflowed",
@@ -107,8 +134,8 @@ static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
     TN_FAIL(TN_FAILED,
             "step %lld: loss %g, grad_norm %g: the first bad tensor is output %d of %s at %s; the "
             "parameters are as they were before the step; a lower lr or max_norm may help",
-            (long long)r->step, r->loss, (double)r->grad_norm, s.output,
-            tn_op_name((tn_op_id)g->nodes[node].op), g->nodes[node].path);
+            (long long)r->step, r->loss, (double)r->grad_norm, f.output,
+            tn_op_name((tn_op_id)g->nodes[f.node].op), g->nodes[f.node].path);
 }
 
 /* ----------------------------------------------------------------------------------------------
@@ -176,7 +203,7 @@ tn_status tn_train_run(const tn_train_options *o)
             TN_TRY(tn_comm_most(o->comm, "stop", stop,
                                 &stop)); /* all ranks stop behind the same step */
         if (!stop || last) continue;
-        *o->stop = stop; /* the signal may have come to another rank */
+        if (o->stop) *o->stop = stop; /* the signal may have come to another rank */
         return TN_STOPPED;
     }
     return TN_OK;
