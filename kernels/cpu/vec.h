@@ -172,18 +172,47 @@ TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
     return a;
 }
 #else
-/* One rounding without the instruction: the product of two floats is exact in double; the sum is rounded to odd there
- * (Boldo and Melquiond 2008), so that rounding it to float again is the rounding of the exact value. Not inlined: it stands in
- * every inner loop. */
+/* One rounding without the instruction: the product of two floats is exact in double, so the sum's rounding to double and then to
+ * float is that of the exact value, unless the double lies halfway between two floats or below the normal ones. Then the sum is
+ * rounded to odd first (Boldo and Melquiond 2008). Not inlined: it stands in every inner loop. */
+typedef float tn_v2 __attribute__((vector_size(8)));
+typedef double tn_v2d __attribute__((vector_size(16)));
+typedef int64_t tn_v2l __attribute__((vector_size(16)));
+
+static __attribute__((noinline, unused)) tn_v2 tn_v2_fma_odd(tn_v2d p, tn_v2d d)
+{
+    tn_v2d s = p + d, t = s - p, zero = {0}, err = (p - (s - t)) + (d - t);
+    tn_v2l even = (((tn_v2l)s & 1) == 0), inexact = (tn_v2l)(err != zero) & (tn_v2l)(s - s == zero);
+    tn_v2l up = (tn_v2l)((tn_v2l)(err > zero) == (tn_v2l)(s > zero)); /* -1: away from zero */
+    tn_v2l step = (up & 1) | (~up & -1);
+    s = (tn_v2d)((tn_v2l)s + (step & even & inexact));
+    return __builtin_convertvector(s, tn_v2);
+}
+
+/* Bits of s that are halfway between floats, or too small to be told from that: not zero if in doubt. */
+TN_VI uint64_t tn_v_doubt(double s)
+{
+    uint64_t u, e;
+    memcpy(&u, &s, 8);
+    e = u >> 52 & 0x7ff;
+    return (uint64_t)((u & 0x1fffffff) == 0x10000000) | (uint64_t)(e <= 897 && (u << 1) != 0);
+}
+
+/* Two lanes at a time: what every x86-64 and arm64 compiler turns into its own instructions. */
 static __attribute__((noinline, unused)) tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
 {
-    tn_vd p = __builtin_convertvector(a, tn_vd) * __builtin_convertvector(b, tn_vd), d = __builtin_convertvector(c, tn_vd);
-    tn_vd s = p + d, t = s - p, zero = {0}, err = (p - (s - t)) + (d - t);
-    tn_vl even = (((tn_vl)s & 1) == 0), inexact = (tn_vl)(err != zero) & (tn_vl)(s - s == zero);
-    tn_vl up = (tn_vl)((tn_vl)(err > zero) == (tn_vl)(s > zero)); /* -1: away from zero */
-    tn_vl step = (up & 1) | (~up & -1);
-    s = (tn_vd)((tn_vl)s + (step & even & inexact));
-    return __builtin_convertvector(s, tn_v);
+    tn_v2 x[8], y[8], z[8];
+    memcpy(x, &a, 64);
+    memcpy(y, &b, 64);
+    memcpy(z, &c, 64);
+    for (int i = 0; i < 8; i++) {
+        tn_v2d p = __builtin_convertvector(x[i], tn_v2d) * __builtin_convertvector(y[i], tn_v2d);
+        tn_v2d d = __builtin_convertvector(z[i], tn_v2d), s = p + d;
+        if (tn_v_doubt(s[0]) | tn_v_doubt(s[1])) x[i] = tn_v2_fma_odd(p, d);
+        else x[i] = __builtin_convertvector(s, tn_v2);
+    }
+    memcpy(&a, x, 64);
+    return a;
 }
 #endif
 /* |a| < 2^22. Adding and taking away 1.5 * 2^23 rounds to an integer; without -ffast-math nothing may fold it. */
