@@ -266,6 +266,17 @@ static const char *print_layout(const tn_value *v, char *buf, size_t size)
     return buf;
 }
 
+static tn_status check_inner(tn_infer *t, const int *id, int n, const char *what, int i, int d)
+{
+    for (int k = 1; k < n; k++)
+        if (t->bind->f[id[k]].n_axes)
+            return tn_infer_bad(t,
+                                "axis %s splits an inner factor of dim %d of %s %d; only the "
+                                "outermost factor of a composite dim may be split",
+                                tn_axis_name((tn_axis)t->bind->f[id[k]].axes[0]), d, what, i);
+    return TN_OK;
+}
+
 static tn_status check_dim(tn_infer *t, int i, int d)
 {
     int id[3];
@@ -288,13 +299,7 @@ static tn_status check_dim(tn_infer *t, int i, int d)
                             tn_axis_name((tn_axis)(f->n_axes ? f->axes[0] : l.axes[0])), f->operand,
                             print_layout(t->in[f->operand], a, sizeof a), i,
                             print_layout(t->in[i], b, sizeof b), d);
-    for (int k = 1; k < n; k++)
-        if (t->bind->f[id[k]].n_axes)
-            return tn_infer_bad(t,
-                                "axis %s splits an inner factor of dim %d of operand %d; only the "
-                                "outermost factor of a composite dim may be split",
-                                tn_axis_name((tn_axis)t->bind->f[id[k]].axes[0]), d, i);
-    return TN_OK;
+    return check_inner(t, id, n, "operand", i, d);
 }
 
 static bool has_factor(const tn_infer *t, place p, int rank, int id)
@@ -465,8 +470,9 @@ static tn_status out_layout(tn_infer *t, int o)
     for (int d = 0; d < v->rank; d++) {
         int id[3];
         bool whole;
-        dim_factors(t->bind, p, d, id, &whole);
+        int n = dim_factors(t->bind, p, d, id, &whole);
         const factor *f = &t->bind->f[id[0]];
+        TN_TRY(check_inner(t, id, n, "output", o, d));
         for (int k = 0; k < f->n_axes; k++) tn_layout_shard(&v->layout, (tn_axis)f->axes[k], d);
     }
     return TN_OK;

@@ -1,16 +1,18 @@
-/* pack.c - items are placed one by one, each into the lowest gap among those that are placed and live at the same time.
+/* pack.c - items are placed one by one, each into the lowest gap among those that are placed and
+ * live at the same time.
  *
  * (1) Ticks are ranks: the instance's own starts and ends, in order.
- * (2) Two stacks. What lives longer than a span of ticks is placed first: what outlives the last births (gradients) upwards
- *     from 0 in the order of birth, what dies before them (saved activations) downwards from the bound, the last to die at
- *     the top. Gradients grow into what activations leave, and the room between the stacks has no holes.
- * (3) The short ones share that room: first those that meet the highest sum of live bytes, of them the last to die.
- * (4) What comes to lie above the bound is placed first in the next round (squeaky wheel optimisation, Joslin and Clements
- *     1999). One to four rounds reach the bound on nearly every training program: docs/decisions/0010-packing.md.
- * (5) After four rounds 0.1 % above the bound is good enough; where that is not reached, other spans and plainer orders
- *     follow, and the best of all stays.
- * (6) Short items look only at the lists of the one or two buckets (of a span of ticks) that they touch. There a run of long
- *     items that cover the whole bucket is one entry. */
+ * (2) Two stacks. What lives longer than a span of ticks is placed first: what outlives the last
+ * births (gradients) upwards from 0 in the order of birth, what dies before them (saved
+ * activations) downwards from the bound, the last to die at the top. Gradients grow into what
+ * activations leave, and the room between the stacks has no holes. (3) The short ones share that
+ * room: first those that meet the highest sum of live bytes, of them the last to die. (4) What
+ * comes to lie above the bound is placed first in the next round (squeaky wheel optimisation,
+ * Joslin and Clements 1999). One to four rounds reach the bound on nearly every training program:
+ * docs/decisions/0010-packing.md. (5) After four rounds 0.1 % above the bound is good enough; where
+ * that is not reached, other spans and plainer orders follow, and the best of all stays. (6) Short
+ * items look only at the lists of the one or two buckets (of a span of ticks) that they touch.
+ * There a run of long items that cover the whole bucket is one entry. */
 #include "graph/pack.h"
 
 #include "engine/base/mem.h"
@@ -23,20 +25,26 @@ typedef enum rule { BY_PRESSURE, BY_SIZE, BY_AREA, BY_LIFETIME, BY_START } rule;
 typedef struct order {
     const char *name;
     rule rule;
-    bool stacks;   /* (2); else the long ones by the same rule, upwards */
-    int32_t span;  /* 0: all items are short, one bucket */
+    bool stacks;  /* (2); else the long ones by the same rule, upwards */
+    int32_t span; /* 0: all items are short, one bucket */
     int rounds;
 } order;
 
-static const order orders[] = {
-    {"stacks, then pressure", BY_PRESSURE, true, 64, 12},  {"stacks, then pressure, span 32", BY_PRESSURE, true, 32, 6},
-    {"stacks, then size", BY_SIZE, true, 64, 12},          {"pressure", BY_PRESSURE, false, 0, 12},
-    {"size", BY_SIZE, false, 0, 12},                       {"area", BY_AREA, false, 0, 12},
-    {"lifetime", BY_LIFETIME, false, 0, 4},                {"start", BY_START, false, 0, 2}};
+static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 12},
+                               {"stacks, then pressure, span 32", BY_PRESSURE, true, 32, 6},
+                               {"stacks, then size", BY_SIZE, true, 64, 12},
+                               {"pressure", BY_PRESSURE, false, 0, 12},
+                               {"size", BY_SIZE, false, 0, 12},
+                               {"area", BY_AREA, false, 0, 12},
+                               {"lifetime", BY_LIFETIME, false, 0, 4},
+                               {"start", BY_START, false, 0, 2}};
 
 enum { EXACT_ROUNDS = 4 }; /* (5) */
-static const int64_t MAX_WORK = 100000000; /* entries looked at: no round begins behind it, a fifth of a second */
-enum { SMALL = 1500 }; /* more items than that are always cut into spans: one bucket would cost a second */
+static const int64_t MAX_WORK =
+    100000000; /* entries looked at: no round begins behind it, a fifth of a second */
+enum {
+    SMALL = 1500
+}; /* more items than that are always cut into spans: one bucket would cost a second */
 
 typedef struct item {
     int32_t start, end; /* (1) */
@@ -59,7 +67,7 @@ typedef struct search {
     tn_arena arena;
     int64_t n, n_ticks, bound;
     item *items;
-    int64_t *tick, *live; /* by rank */
+    int64_t *tick, *live;   /* by rank */
     int32_t *queue, *spare; /* items in the order of placing */
     int64_t n_long;         /* they come first in it */
     int64_t peak;           /* of what is placed */
@@ -70,7 +78,8 @@ typedef struct search {
     int64_t cap_buckets;
 } search;
 
-/* ---------------------------------------------------------------------------------------------- the instance */
+/* ----------------------------------------------------------------------------------------------
+ * the instance */
 
 static int by_tick(const void *pa, const void *pb)
 {
@@ -145,7 +154,8 @@ static tn_status read_items(search *s, const tn_pack_item *in, tn_pack_result *o
     scratch = s->live + s->n_ticks;
     for (size_t i = 0; i < n; i++) {
         item *x = &s->items[i];
-        *x = (item){.start = rank_of(s, in[i].start), .end = rank_of(s, in[i].end), .bytes = in[i].bytes};
+        *x = (item){
+            .start = rank_of(s, in[i].start), .end = rank_of(s, in[i].end), .bytes = in[i].bytes};
         s->live[x->start] += x->bytes;
         s->live[x->end] -= x->bytes;
     }
@@ -161,7 +171,8 @@ static tn_status read_items(search *s, const tn_pack_item *in, tn_pack_result *o
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- the order */
+/* ----------------------------------------------------------------------------------------------
+ * the order */
 
 typedef struct key {
     double group, a, b;
@@ -180,14 +191,20 @@ static int by_key(const void *pa, const void *pb)
 static key key_of(const item *x, const order *o, int32_t index)
 {
     double life = (double)(x->end - x->start), size = (double)x->bytes;
-    if (x->is_long && o->stacks) return (key){!x->up, x->up ? (double)x->start : -(double)x->end, -size, index};
+    if (x->is_long && o->stacks)
+        return (key){!x->up, x->up ? (double)x->start : -(double)x->end, -size, index};
     double group = x->is_long ? 0 : 2;
     switch (o->rule) {
-    case BY_PRESSURE: return (key){group, -(double)x->pressure, -(double)x->end, index};
-    case BY_SIZE: return (key){group, -size, -life, index};
-    case BY_AREA: return (key){group, -life * size, -size, index};
-    case BY_LIFETIME: return (key){group, -life, -size, index};
-    default: return (key){group, (double)x->start, -size, index};
+    case BY_PRESSURE:
+        return (key){group, -(double)x->pressure, -(double)x->end, index};
+    case BY_SIZE:
+        return (key){group, -size, -life, index};
+    case BY_AREA:
+        return (key){group, -life * size, -size, index};
+    case BY_LIFETIME:
+        return (key){group, -life, -size, index};
+    default:
+        return (key){group, (double)x->start, -size, index};
     }
 }
 
@@ -212,14 +229,17 @@ static tn_status sort_items(search *s, const order *o)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- placing */
+/* ----------------------------------------------------------------------------------------------
+ * placing */
 
-/* The lowest gap for x among the items of up to two lists; with `high` the highest one below the bound, where there is one. */
+/* The lowest gap for x among the items of up to two lists; with `high` the highest one below the
+ * bound, where there is one. */
 static int64_t find_gap(const list *l, const list *m, const item *x, bool high, int64_t bound)
 {
     int64_t at = 0, found = -1, n = m ? m->n : 0;
     for (int64_t i = 0, k = 0; i < l->n || k < n;) {
-        const placed *p = k == n || (i < l->n && l->p[i].offset <= m->p[k].offset) ? &l->p[i++] : &m->p[k++];
+        const placed *p =
+            k == n || (i < l->n && l->p[i].offset <= m->p[k].offset) ? &l->p[i++] : &m->p[k++];
         if (p->start >= x->end || p->end <= x->start) continue;
         if (p->offset - at >= x->bytes) {
             if (!high) return at;
@@ -283,7 +303,8 @@ static tn_status fill_buckets(search *s)
                 l->p[l->last_whole].end_offset = p->end_offset;
                 continue;
             }
-            if (l->n == l->capacity) TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
+            if (l->n == l->capacity)
+                TN_TRY(tn_grow((void **)&l->p, &l->capacity, l->n + 1, sizeof *l->p));
             if (whole) l->last_whole = l->n;
             l->p[l->n++] = whole ? (placed){p->offset, p->end_offset, begin, end} : *p;
         }
@@ -346,8 +367,11 @@ tn_status tn_pack(tn_pack_item *items, int64_t n, tn_pack_result *out)
 {
     search s = {.n = n};
     tn_pack_result r = {.peak = INT64_MAX, .order = "empty"};
-    tn_status st = n > INT32_MAX / 2 ? tn_error(TN_FAILED, "packing: %lld buffers; at most 2^30", (long long)n) : read_items(&s, items, &r);
-    for (int k = 0; !st && k < TN_COUNT(orders) && !(k && (good(&r) || s.work > MAX_WORK)); k++) st = run_order(&s, &orders[k], items, &r);
+    tn_status st = n > INT32_MAX / 2
+                       ? tn_error(TN_FAILED, "packing: %lld buffers; at most 2^30", (long long)n)
+                       : read_items(&s, items, &r);
+    for (int k = 0; !st && k < TN_COUNT(orders) && !(k && (good(&r) || s.work > MAX_WORK)); k++)
+        st = run_order(&s, &orders[k], items, &r);
     for (int64_t b = 0; b < s.cap_buckets; b++) tn_free(s.buckets[b].p);
     tn_free(s.buckets);
     tn_free(s.all.p);

@@ -1,17 +1,21 @@
-/* verify.c - pass 10: replays the program on a map that says, for every byte, whose content lies there.
+/* verify.c - pass 10: replays the program on a map that says, for every byte, whose content lies
+ * there.
  *
- * It reads the entries, the places and the graph, and nothing of how they were made (lifetimes, buffers, aliases):
- * (1) Every entry finds in each operand what that operand's producer wrote, whole, at the operand's own place; a view has the
- *     content of what it views. So no live value is overwritten, and nothing runs before what it reads.
- * (2) Loss chunks run as often as they do. Microbatches run twice, the second time for all the others: what moves with them is
- *     then all further pieces. Only inputs do; should anything else, they run as often as they do, too.
- * (3) A carried sum finds its own content when it is continued. The pieces of a whole are one content.
- * (4) Inputs are never written; states, and sums that grow in place, only by the op that must write over that very operand.
- * (5) An output may lie over an operand only where the op says so or goes element by element (`cheap`), at one address.
- * (6) Every node that does work has one entry, in the loop of its scope; what exchanges nothing and casts nothing has none.
- * (7) Scalars (loss, label count, norm) are still there behind the program: they are reported.
+ * It reads the entries, the places and the graph, and nothing of how they were made (lifetimes,
+ * buffers, aliases): (1) Every entry finds in each operand what that operand's producer wrote,
+ * whole, at the operand's own place; a view has the content of what it views. So no live value is
+ * overwritten, and nothing runs before what it reads. (2) Loss chunks run as often as they do.
+ * Microbatches run twice, the second time for all the others: what moves with them is then all
+ * further pieces. Only inputs do; should anything else, they run as often as they do, too. (3) A
+ * carried sum finds its own content when it is continued. The pieces of a whole are one content.
+ * (4) Inputs are never written; states, and sums that grow in place, only by the op that must write
+ * over that very operand. (5) An output may lie over an operand only where the op says so or goes
+ * element by element (`cheap`), at one address. (6) Every node that does work has one entry, in the
+ * loop of its scope; what exchanges nothing and casts nothing has none. (7) Scalars (loss, label
+ * count, norm) are still there behind the program: they are reported.
  *
- * The map is a tree over the borders of all places, where a node that is one content says so: log n per access. */
+ * The map is a tree over the borders of all places, where a node that is one content says so: log n
+ * per access. */
 #include "graph/program.h"
 
 #include "graph/names.h"
@@ -40,17 +44,18 @@ typedef struct replay {
     int64_t base[TN_N_REGIONS + 1];
     int64_t *border; /* ascending; leaf i of the map is [border[i], border[i + 1]) */
     int64_t n_borders, cap_borders, n_leaves; /* the last a power of two */
-    int32_t *owner;              /* of node k of the map: its content, or MIXED; children 2k and 2k + 1 */
-    int32_t *now;                /* by value: its content */
-    bool *has_entry;             /* by node */
+    int32_t *owner;  /* of node k of the map: its content, or MIXED; children 2k and 2k + 1 */
+    int32_t *now;    /* by value: its content */
+    bool *has_entry; /* by node */
     content *made;
     int64_t n_made, cap_made;
-    int32_t microbatch, chunk;   /* of this iteration */
-    int32_t n_microbatches;      /* (2) that run */
-    int32_t node;                /* that runs; -1: behind the program */
+    int32_t microbatch, chunk; /* of this iteration */
+    int32_t n_microbatches;    /* (2) that run */
+    int32_t node;              /* that runs; -1: behind the program */
 } replay;
 
-/* ---------------------------------------------------------------------------------------------- places */
+/* ----------------------------------------------------------------------------------------------
+ * places */
 
 static const char *const region_names[TN_N_REGIONS] = {"process", "plan", "step"};
 
@@ -58,14 +63,16 @@ static int64_t value_bytes(const replay *s, int32_t v)
 {
     const tn_value *x = &s->p->local[v];
     int64_t bytes = tn_value_elements(x) * tn_dtype_bytes((tn_dtype)x->dtype);
-    return x->carried && x->levels > 1 ? (x->levels - 1) * s->p->places[v].level_bytes + bytes : bytes;
+    return x->carried && x->levels > 1 ? (x->levels - 1) * s->p->places[v].level_bytes + bytes
+                                       : bytes;
 }
 
 /* (2) Where v lies in this iteration; `bytes` of it. */
 static span span_of(const replay *s, int32_t v, int64_t bytes)
 {
     const tn_place *at = &s->p->places[v];
-    int64_t begin = s->base[at->region] + at->offset + s->microbatch * at->microbatch_stride + s->chunk * at->chunk_stride;
+    int64_t begin = s->base[at->region] + at->offset + s->microbatch * at->microbatch_stride +
+                    s->chunk * at->chunk_stride;
     int64_t others = s->microbatch ? s->g->n_microbatches - s->n_microbatches : 0;
     return (span){begin, begin + others * at->microbatch_stride + bytes};
 }
@@ -75,7 +82,8 @@ static bool overlap(span a, span b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* ---------------------------------------------------------------------------------------------- the map */
+/* ----------------------------------------------------------------------------------------------
+ * the map */
 
 static void assign(int32_t *owner, int64_t k, span node, span to, int32_t id)
 {
@@ -91,7 +99,8 @@ static void assign(int32_t *owner, int64_t k, span node, span to, int32_t id)
 }
 
 /* The first leaf of `in` that is not id's, and whose it is; -1: all are. */
-static int64_t find_other(const int32_t *owner, int64_t k, span node, span in, int32_t id, int32_t *who)
+static int64_t find_other(const int32_t *owner, int64_t k, span node, span in, int32_t id,
+                          int32_t *who)
 {
     int64_t mid = (node.begin + node.end) / 2, at = -1;
     if (owner[k] == id) return -1;
@@ -100,7 +109,8 @@ static int64_t find_other(const int32_t *owner, int64_t k, span node, span in, i
         return in.begin > node.begin ? in.begin : node.begin;
     }
     if (in.begin < mid) at = find_other(owner, 2 * k, (span){node.begin, mid}, in, id, who);
-    if (at < 0 && in.end > mid) at = find_other(owner, 2 * k + 1, (span){mid, node.end}, in, id, who);
+    if (at < 0 && in.end > mid)
+        at = find_other(owner, 2 * k + 1, (span){mid, node.end}, in, id, who);
     return at;
 }
 
@@ -120,7 +130,8 @@ static span leaves_of(const replay *s, span bytes)
     return (span){leaf_of(s, bytes.begin), leaf_of(s, bytes.end - 1) + 1};
 }
 
-/* ---------------------------------------------------------------------------------------------- errors */
+/* ----------------------------------------------------------------------------------------------
+ * errors */
 
 /* "step+4096" */
 static const char *address(const replay *s, int64_t byte, char *out, size_t size)
@@ -142,8 +153,9 @@ static tn_status wrong(replay *s, const char *fmt, ...)
     va_end(ap);
     if (s->node < 0) TN_FAIL(TN_FAILED, "program: %s", what);
     const tn_node *n = &s->g->nodes[s->node];
-    TN_FAIL(TN_FAILED, "program: %s: %s (node %d, microbatch %d, chunk %d): %s", n->path[0] ? n->path : "graph",
-            tn_op_name((tn_op_id)n->op), s->node, s->microbatch, s->chunk, what);
+    TN_FAIL(TN_FAILED, "program: %s: %s (node %d, microbatch %d, chunk %d): %s",
+            n->path[0] ? n->path : "graph", tn_op_name((tn_op_id)n->op), s->node, s->microbatch,
+            s->chunk, what);
 }
 
 static const char *name_of(replay *s, int32_t v)
@@ -162,14 +174,21 @@ static tn_status clobbered(replay *s, int32_t v, span bytes, int64_t leaf, int32
     address(s, bytes.end, b, sizeof b);
     address(s, first, c, sizeof c);
     if (who == NOBODY)
-        return wrong(s, "%%%s (made by node %d) is read at %s to %s, but nothing was written at %s; its place is not its producer's",
+        return wrong(s,
+                     "%%%s (made by node %d) is read at %s to %s, but nothing was written at %s; "
+                     "its place is not its producer's",
                      name_of(s, v), s->g->values[own->value].node, a, b, c);
-    return wrong(s, "%%%s (made by node %d in microbatch %d, chunk %d) is read at %s to %s, but %s holds %%%s, written by node %d in microbatch "
-                 "%d, chunk %d; they may not share memory or must run in another order", name_of(s, v), s->g->values[own->value].node,
-                 own->microbatch, own->chunk, a, b, c, name_of(s, other->value), s->g->values[other->value].node, other->microbatch, other->chunk);
+    return wrong(s,
+                 "%%%s (made by node %d in microbatch %d, chunk %d) is read at %s to %s, but %s "
+                 "holds %%%s, written by node %d in microbatch "
+                 "%d, chunk %d; they may not share memory or must run in another order",
+                 name_of(s, v), s->g->values[own->value].node, own->microbatch, own->chunk, a, b, c,
+                 name_of(s, other->value), s->g->values[other->value].node, other->microbatch,
+                 other->chunk);
 }
 
-/* ---------------------------------------------------------------------------------------------- the replay */
+/* ----------------------------------------------------------------------------------------------
+ * the replay */
 
 /* (1) The value that owns what v shows: itself, or what it is a view of. */
 static int32_t shown(const replay *s, int32_t v)
@@ -185,7 +204,8 @@ static int32_t shown(const replay *s, int32_t v)
 static tn_status expect(replay *s, int32_t v, span bytes)
 {
     int32_t who = NOBODY;
-    int64_t leaf = find_other(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), s->now[v], &who);
+    int64_t leaf =
+        find_other(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), s->now[v], &who);
     return leaf < 0 ? TN_OK : clobbered(s, v, bytes, leaf, who);
 }
 
@@ -195,9 +215,13 @@ static tn_status read_value(replay *s, int32_t v)
     const tn_node *n = &s->g->nodes[s->node];
     int32_t source = shown(s, v);
     bool chunk = n->scope == TN_SCOPE_CHUNK, microbatch = chunk || n->scope == TN_SCOPE_MICROBATCH;
-    if (s->now[source] == NOBODY) return wrong(s, "%%%s is read before node %d makes it", name_of(s, v), s->g->values[source].node);
-    if ((at->chunk_stride && !chunk && s->g->n_chunks > 1) || (at->microbatch_stride && !microbatch && s->g->n_microbatches > 1))
-        return wrong(s, "%%%s is read outside of the loop over whose pieces it moves", name_of(s, v));
+    if (s->now[source] == NOBODY)
+        return wrong(s, "%%%s is read before node %d makes it", name_of(s, v),
+                     s->g->values[source].node);
+    if ((at->chunk_stride && !chunk && s->g->n_chunks > 1) ||
+        (at->microbatch_stride && !microbatch && s->g->n_microbatches > 1))
+        return wrong(s, "%%%s is read outside of the loop over whose pieces it moves",
+                     name_of(s, v));
     s->now[v] = s->now[source];
     const tn_value *x = &s->p->local[v];
     int64_t bytes = tn_value_elements(x) * tn_dtype_bytes((tn_dtype)x->dtype);
@@ -223,14 +247,19 @@ static tn_status check_region(replay *s, const tn_node *n, int o)
     const tn_op *op = tn_op_get((tn_op_id)n->op);
     int32_t v = n->out0 + o;
     const tn_place *at = &s->p->places[v];
-    int must = op->reuse_must && o < TN_COUNT(op->reuse) && op->reuse[o] <= n->n_in ? op->reuse[o] : 0;
+    int must =
+        op->reuse_must && o < TN_COUNT(op->reuse) && op->reuse[o] <= n->n_in ? op->reuse[o] : 0;
     if (!must && at->region != TN_REGION_STEP)
-        return wrong(s, "%%%s would be written over %s memory; it belongs to states and inputs", name_of(s, v), region_names[at->region]);
+        return wrong(s, "%%%s would be written over %s memory; it belongs to states and inputs",
+                     name_of(s, v), region_names[at->region]);
     if (!must) return TN_OK;
     int32_t in = tn_node_in(s->g, n, must - 1);
     const tn_place *from = &s->p->places[in];
-    if (from->region == at->region && from->offset == at->offset && value_bytes(s, in) == value_bytes(s, v)) return TN_OK;
-    return wrong(s, "%%%s must be written over %%%s, but lies elsewhere", name_of(s, v), name_of(s, in));
+    if (from->region == at->region && from->offset == at->offset &&
+        value_bytes(s, in) == value_bytes(s, v))
+        return TN_OK;
+    return wrong(s, "%%%s must be written over %%%s, but lies elsewhere", name_of(s, v),
+                 name_of(s, in));
 }
 
 /* (5) */
@@ -245,11 +274,13 @@ static tn_status check_overlaps(replay *s, const tn_node *n, int o)
         span from = span_of(s, in, value_bytes(s, in));
         bool same = from.begin == out.begin && from.end == out.end && (reuse == i + 1 || op->cheap);
         if (!overlap(out, from) || same) continue;
-        return wrong(s, "%%%s is written over operand %d, %%%s, while that is read", name_of(s, v), i, name_of(s, in));
+        return wrong(s, "%%%s is written over operand %d, %%%s, while that is read", name_of(s, v),
+                     i, name_of(s, in));
     }
     for (int k = 0; k < o; k++)
         if (overlap(out, span_of(s, n->out0 + k, value_bytes(s, n->out0 + k))))
-            return wrong(s, "outputs %%%s and %%%s share memory", name_of(s, n->out0 + k), name_of(s, v));
+            return wrong(s, "outputs %%%s and %%%s share memory", name_of(s, n->out0 + k),
+                         name_of(s, v));
     return TN_OK;
 }
 
@@ -263,7 +294,9 @@ static tn_status write_value(replay *s, const tn_node *n, int o)
     TN_TRY(check_overlaps(s, n, o));
     if (s->g->values[v].carried && before != NOBODY) return expect(s, v, bytes); /* (3) */
     const tn_place *at = &s->p->places[v];
-    bool piece = before != NOBODY && (at->microbatch_stride || (at->chunk_stride && s->made[before].microbatch == s->microbatch));
+    bool piece =
+        before != NOBODY && (at->microbatch_stride ||
+                             (at->chunk_stride && s->made[before].microbatch == s->microbatch));
     if (!piece) TN_TRY(new_content(s, v)); /* (3) */
     write_span(s, v, bytes);
     return TN_OK;
@@ -288,7 +321,8 @@ static tn_status run_all(replay *s)
     TN_TRY(run_range(s, 0, p->microbatch, 0, 0));
     for (int32_t m = 0; m < s->n_microbatches; m++) {
         TN_TRY(run_range(s, p->microbatch, p->chunk, m, 0));
-        for (int32_t c = 0; c < s->g->n_chunks; c++) TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
+        for (int32_t c = 0; c < s->g->n_chunks; c++)
+            TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
         TN_TRY(run_range(s, p->chunk_end, p->tail, m, 0));
     }
     return run_range(s, p->tail, p->n_entries, 0, 0);
@@ -301,35 +335,46 @@ static tn_status check_results(replay *s)
     s->microbatch = s->chunk = 0;
     for (int32_t v = 0; v < s->g->n_values; v++) {
         const tn_node *n = &s->g->nodes[s->g->values[v].node];
-        if (s->g->values[v].rank || !n->n_in || tn_op_get((tn_op_id)n->op)->reuse_must || shown(s, v) != v) continue;
+        if (s->g->values[v].rank || !n->n_in || tn_op_get((tn_op_id)n->op)->reuse_must ||
+            shown(s, v) != v)
+            continue;
         TN_TRY(expect(s, v, span_of(s, v, value_bytes(s, v))));
     }
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- before it */
+/* ----------------------------------------------------------------------------------------------
+ * before it */
 
 /* (6) */
 static tn_status check_entries(replay *s)
 {
     const tn_program *p = s->p;
-    bool sound = 0 <= p->microbatch && p->microbatch <= p->chunk && p->chunk <= p->chunk_end && p->chunk_end <= p->tail && p->tail <= p->n_entries;
+    bool sound = 0 <= p->microbatch && p->microbatch <= p->chunk && p->chunk <= p->chunk_end &&
+                 p->chunk_end <= p->tail && p->tail <= p->n_entries;
     s->node = -1;
     if (!sound) return wrong(s, "its loops do not nest");
     for (int64_t i = 0; i < p->n_entries; i++) {
         s->node = p->entries[i].node;
-        if (s->node < 0 || s->node >= s->g->n_nodes) TN_FAIL(TN_FAILED, "program: entry %lld has no node", (long long)i);
+        if (s->node < 0 || s->node >= s->g->n_nodes)
+            TN_FAIL(TN_FAILED, "program: entry %lld has no node", (long long)i);
         const tn_node *n = &s->g->nodes[s->node];
-        tn_scope scope = i < p->microbatch ? TN_SCOPE_HEAD : i >= p->tail ? TN_SCOPE_TAIL : i >= p->chunk && i < p->chunk_end ? TN_SCOPE_CHUNK : TN_SCOPE_MICROBATCH;
-        if (n->scope != scope) return wrong(s, "entry %lld runs in another loop than its scope says", (long long)i);
-        if (!n->n_in || tn_node_is_view(s->g, n)) return wrong(s, "it has an entry, but nothing to do");
+        tn_scope scope = i < p->microbatch                   ? TN_SCOPE_HEAD
+                         : i >= p->tail                      ? TN_SCOPE_TAIL
+                         : i >= p->chunk && i < p->chunk_end ? TN_SCOPE_CHUNK
+                                                             : TN_SCOPE_MICROBATCH;
+        if (n->scope != scope)
+            return wrong(s, "entry %lld runs in another loop than its scope says", (long long)i);
+        if (!n->n_in || tn_node_is_view(s->g, n))
+            return wrong(s, "it has an entry, but nothing to do");
         if (s->has_entry[s->node]) return wrong(s, "it has two entries");
         s->has_entry[s->node] = true;
     }
     for (int32_t i = 0; i < s->g->n_nodes; i++) {
         const tn_node *n = &s->g->nodes[i];
         s->node = i;
-        if (n->n_in && !tn_node_is_view(s->g, n) && !s->has_entry[i]) return wrong(s, "it has no entry; its outputs would never be made");
+        if (n->n_in && !tn_node_is_view(s->g, n) && !s->has_entry[i])
+            return wrong(s, "it has no entry; its outputs would never be made");
     }
     return TN_OK;
 }
@@ -340,16 +385,21 @@ static tn_status check_place(replay *s, int32_t v)
     const tn_place *at = &s->p->places[v];
     bool noted = shown(s, v) == v;
     s->node = s->g->values[v].node;
-    if (at->region < 0 || at->region >= TN_N_REGIONS) return wrong(s, "%%%s lies in no region", name_of(s, v));
-    int64_t n_m = at->microbatch_stride ? s->n_microbatches : 1, n_c = at->chunk_stride ? s->g->n_chunks : 1;
-    if (noted) TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2 * n_m * n_c, sizeof *s->border));
+    if (at->region < 0 || at->region >= TN_N_REGIONS)
+        return wrong(s, "%%%s lies in no region", name_of(s, v));
+    int64_t n_m = at->microbatch_stride ? s->n_microbatches : 1,
+            n_c = at->chunk_stride ? s->g->n_chunks : 1;
+    if (noted)
+        TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2 * n_m * n_c,
+                       sizeof *s->border));
     for (int64_t i = 0; i < n_m * n_c; i++) {
         s->microbatch = (int32_t)(i / n_c);
         s->chunk = (int32_t)(i % n_c);
         span x = span_of(s, v, value_bytes(s, v));
         if (x.begin < s->base[at->region] || x.end < x.begin || x.end > s->base[at->region + 1])
-            return wrong(s, "%%%s lies at %lld to %lld, outside of the %lld bytes of the %s region", name_of(s, v),
-                         (long long)(x.begin - s->base[at->region]), (long long)(x.end - s->base[at->region]),
+            return wrong(s, "%%%s lies at %lld to %lld, outside of the %lld bytes of the %s region",
+                         name_of(s, v), (long long)(x.begin - s->base[at->region]),
+                         (long long)(x.end - s->base[at->region]),
                          (long long)s->p->region_bytes[at->region], region_names[at->region]);
         if (!noted) continue;
         s->border[s->n_borders++] = x.begin;
@@ -382,7 +432,8 @@ static tn_status make_map(replay *s)
     for (int64_t i = 0; i < s->n_borders; i++)
         if (!n || s->border[n - 1] != s->border[i]) s->border[n++] = s->border[i];
     s->n_borders = n;
-    for (s->n_leaves = 1; s->n_leaves < n; s->n_leaves *= 2) {}
+    for (s->n_leaves = 1; s->n_leaves < n; s->n_leaves *= 2) {
+    }
     TN_TRY(take(s, 2 * s->n_leaves, sizeof *s->owner, &mem));
     s->owner = mem;
     return TN_OK;

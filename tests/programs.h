@@ -1,4 +1,5 @@
-/* programs.h - what the tests of the passes and of the planner share: the graph behind a pass, and the program, of a recipe. */
+/* programs.h - what the tests of the passes and of the planner share: the graph behind a pass, and
+ * the program, of a recipe. */
 #ifndef TN_TESTS_PROGRAMS_H
 #define TN_TESTS_PROGRAMS_H
 #include "graph/op.h"
@@ -15,20 +16,26 @@ typedef struct wanted {
     const char *overrides[12];
 } wanted;
 
-/* A recipe small enough for a test that looks at every byte: rows, heads and chunks that differ in number. */
-static const char tiny_recipe[] =
-    "local titan = require 'titan'\n"
-    "return titan.recipe { model = require('models.llama3').debug { n_layers = 3, dim = 32, n_heads = 4, n_kv_heads = 2,\n"
-    "  ffn_dim = 48, vocab_size = 40 },\n"
-    "  training = { seq_len = 16, local_batch_size = 6, global_batch_size = 18 }, loss = { chunks = 3 },\n"
-    "  data = { source = 'random' }, device = 'cpu' }\n";
+/* A recipe small enough for a test that looks at every byte: rows, heads and chunks that differ in
+ * number. */
+static const char tiny_recipe[] = "local titan = require 'titan'\n"
+                                  "return titan.recipe { model = require('models.llama3').debug { "
+                                  "n_layers = 3, dim = 32, n_heads = 4, n_kv_heads = 2,\n"
+                                  "  ffn_dim = 48, vocab_size = 40 },\n"
+                                  "  training = { seq_len = 16, local_batch_size = 6, "
+                                  "global_batch_size = 18 }, loss = { chunks = 3 },\n"
+                                  "  data = { source = 'random' }, device = 'cpu' }\n";
 
 TN_UNUSED static tn_status build_graph(const wanted *w, tn_graph **out)
 {
     tn_recipe *r;
     tn_mesh mesh;
     bool text = !strncmp(w->recipe, "local", 5) || !strncmp(w->recipe, "return", 6);
-    tn_recipe_options o = {.path = text ? NULL : w->recipe, .text = w->recipe, .name = "r.lua", .overrides = w->overrides, .host = {.share = "."}};
+    tn_recipe_options o = {.path = text ? NULL : w->recipe,
+                           .text = w->recipe,
+                           .name = "r.lua",
+                           .overrides = w->overrides,
+                           .host = {.share = "."}};
     while (w->overrides[o.n_overrides]) o.n_overrides++;
     TN_TRY(tn_recipe_open(&o, &r));
     tn_build_options b = {.kind = w->kind, .rank = w->rank, .until = w->until};

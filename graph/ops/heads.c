@@ -19,6 +19,13 @@ static tn_status shape(tn_infer *t)
             t,
             "axis %s splits a dim made of heads that is not declared so; declare it with nn.heads",
             tn_axis_name(axes[0]));
+    int64_t heads = t->out[0].dim[2].extent, units = t->out[0].dim[2].units;
+    if (units && heads % units && units % heads)
+        return tn_infer_bad(
+            t,
+            "%lld heads of %lld elements in a dim that is cut in %lld units; declare it with "
+            "nn.heads",
+            (long long)heads, (long long)t->out[0].dim[3].extent, (long long)units);
     return TN_OK;
 }
 

@@ -1,5 +1,6 @@
-/* test_pack.c - offsets for buffers: the bound against a plain count, no two live buffers in one place, odd instances, and how
- * near the bound a training step, a pipeline stage and random instances come. */
+/* test_pack.c - offsets for buffers: the bound against a plain count, no two live buffers in one
+ * place, odd instances, and how near the bound a training step, a pipeline stage and random
+ * instances come. */
 #include "graph/pack.h"
 #include "tests/test.h"
 
@@ -32,7 +33,8 @@ static int64_t plain_bound(const tn_pack_item *x, int64_t n, int64_t *tick)
 
 static bool disjoint(const tn_pack_item *a, const tn_pack_item *b)
 {
-    bool together = a->start < b->end && b->start < a->end && a->end > a->start && b->end > b->start;
+    bool together =
+        a->start < b->end && b->start < a->end && a->end > a->start && b->end > b->start;
     return !together || a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
 }
 
@@ -43,8 +45,10 @@ static double pack(const char *what, tn_pack_item *x, int64_t n)
     int64_t tick, top = 0;
     if (!TN_CHECK_OK(tn_pack(x, n, &r))) return 0;
     int64_t bound = plain_bound(x, n, &tick);
-    TN_CHECK_MSG(r.bound == bound, "%s: bound %lld, counted %lld", what, (long long)r.bound, (long long)bound);
-    TN_CHECK_MSG(!bound || r.peak_tick == tick, "%s: peak at %lld, counted %lld", what, (long long)r.peak_tick, (long long)tick);
+    TN_CHECK_MSG(r.bound == bound, "%s: bound %lld, counted %lld", what, (long long)r.bound,
+                 (long long)bound);
+    TN_CHECK_MSG(!bound || r.peak_tick == tick, "%s: peak at %lld, counted %lld", what,
+                 (long long)r.peak_tick, (long long)tick);
     int64_t bad = -1;
     for (int64_t i = 0; i < n; i++) {
         if (x[i].end > x[i].start && x[i].offset + x[i].bytes > top) top = x[i].offset + x[i].bytes;
@@ -53,7 +57,8 @@ static double pack(const char *what, tn_pack_item *x, int64_t n)
             if (!disjoint(&x[i], &x[k])) bad = i;
     }
     TN_CHECK_MSG(bad < 0, "%s: item %lld overlaps another or lies crooked", what, (long long)bad);
-    TN_CHECK_MSG(r.peak == top, "%s: peak %lld, the highest end is %lld", what, (long long)r.peak, (long long)top);
+    TN_CHECK_MSG(r.peak == top, "%s: peak %lld, the highest end is %lld", what, (long long)r.peak,
+                 (long long)top);
     TN_CHECK(r.order && r.order[0]);
     return bound ? (double)r.peak / (double)bound : 1;
 }
@@ -61,8 +66,10 @@ static double pack(const char *what, tn_pack_item *x, int64_t n)
 static void odd_ones(void)
 {
     tn_pack_item none[1], zero[3] = {{0, 4, 0, -1}, {1, 2, 0, -1}, {2, 9, 0, -1}};
-    tn_pack_item one[1] = {{7, 8, 640, -1}}, empty[3] = {{3, 3, 6400, -1}, {2, 5, 64, -1}, {5, 5, 640, -1}};
-    tn_pack_item far[3] = {{0, INT64_MAX, 64, 0}, {INT64_MAX - 2, INT64_MAX - 1, 128, 0}, {1, 2, 128, 0}};
+    tn_pack_item one[1] = {{7, 8, 640, -1}},
+                 empty[3] = {{3, 3, 6400, -1}, {2, 5, 64, -1}, {5, 5, 640, -1}};
+    tn_pack_item far[3] = {
+        {0, INT64_MAX, 64, 0}, {INT64_MAX - 2, INT64_MAX - 1, 128, 0}, {1, 2, 128, 0}};
     tn_pack_item below[3] = {{-100, -50, 64, 0}, {-60, 10, 128, 0}, {5, 20, 192, 0}};
     tn_pack_item same[40];
     TN_CHECK(pack("no items", none, 0) == 1);
@@ -81,8 +88,9 @@ static void odd_ones(void)
     TN_CHECK_MSG(pack("a queue", same, 40) <= 1.06, "a queue");
 }
 
-/* A step of a transformer: per layer, activations that live until its backward, transients of forward and backward, and gradients
- * that live to the end. With full recompute the activations are transients of the backward. */
+/* A step of a transformer: per layer, activations that live until its backward, transients of
+ * forward and backward, and gradients that live to the end. With full recompute the activations are
+ * transients of the backward. */
 typedef struct step {
     tn_pack_item x[6000];
     int64_t n, tick;
@@ -130,10 +138,12 @@ static void training_steps(void)
     double sum = 0;
     for (int i = 0; i < 48; i++) {
         int layers = 2 + (int)random_below(i < 32 ? 12 : 60);
-        int64_t d = 8 + random_below(60), f = d + random_below(4 * d), grad = 1 + random_below(2 * d);
+        int64_t d = 8 + random_below(60), f = d + random_below(4 * d),
+                grad = 1 + random_below(2 * d);
         char what[96];
         make_step(&s, layers, i % 2, d, f, grad);
-        snprintf(what, sizeof what, "step of %d layers, recompute %d, d %lld f %lld grad %lld", layers, i % 2, (long long)d, (long long)f, (long long)grad);
+        snprintf(what, sizeof what, "step of %d layers, recompute %d, d %lld f %lld grad %lld",
+                 layers, i % 2, (long long)d, (long long)f, (long long)grad);
         double ratio = pack(what, s.x, s.n);
         TN_CHECK_MSG(ratio <= 1.05, "%s: %.4f", what, ratio);
         sum += ratio;
@@ -141,7 +151,8 @@ static void training_steps(void)
     TN_CHECK_MSG(sum / 48 <= 1.003, "training steps: mean %.4f", sum / 48);
 }
 
-/* One forward and one backward in turn, several microbatches in flight: activations are a queue, not a stack. */
+/* One forward and one backward in turn, several microbatches in flight: activations are a queue,
+ * not a stack. */
 static void pipeline_stage(void)
 {
     static tn_pack_item x[4000];
@@ -166,16 +177,19 @@ static void random_ones(void)
     static tn_pack_item x[3000];
     double sum = 0, worst = 0;
     for (int i = 0; i < 300; i++) {
-        int64_t n = 1 + random_below(i < 280 ? 60 : 2500), ticks = 1 + random_below(2 * n), most = 1 + random_below(200);
+        int64_t n = 1 + random_below(i < 280 ? 60 : 2500), ticks = 1 + random_below(2 * n),
+                most = 1 + random_below(200);
         for (int64_t k = 0; k < n; k++) {
-            int64_t start = random_below(ticks), life = 1 + (random_below(4) ? random_below(8) : random_below(ticks));
+            int64_t start = random_below(ticks),
+                    life = 1 + (random_below(4) ? random_below(8) : random_below(ticks));
             x[k] = (tn_pack_item){start, start + life, TN_PACK_ALIGN * random_below(most), 0};
         }
         double ratio = pack("random", x, n);
         sum += ratio;
         if (ratio > worst) worst = ratio;
     }
-    TN_CHECK_MSG(sum / 300 <= 1.02 && worst <= 1.35, "random instances: mean %.4f, worst %.4f", sum / 300, worst);
+    TN_CHECK_MSG(sum / 300 <= 1.02 && worst <= 1.35, "random instances: mean %.4f, worst %.4f",
+                 sum / 300, worst);
 }
 
 static void same_twice(void)
@@ -187,7 +201,8 @@ static void same_twice(void)
     TN_CHECK_OK(tn_pack(a.x, a.n, &ra));
     for (int64_t i = 0; i < b.n; i++) b.x[i].offset = 12345; /* must not matter */
     TN_CHECK_OK(tn_pack(b.x, b.n, &rb));
-    TN_CHECK(!memcmp(a.x, b.x, (size_t)a.n * sizeof *a.x) && ra.peak == rb.peak && ra.order == rb.order);
+    TN_CHECK(!memcmp(a.x, b.x, (size_t)a.n * sizeof *a.x) && ra.peak == rb.peak &&
+             ra.order == rb.order);
 }
 
 static tn_status pack_small(void *arg)

@@ -1,12 +1,13 @@
-/* test_program.c - programs and their verifier. A plain replay of the whole run, byte by byte, with every iteration of every loop,
- * is the definition: the verifier must agree with it on sound programs and on damaged ones. Lifetimes and the bound are counted
- * again from that run. */
+/* test_program.c - programs and their verifier. A plain replay of the whole run, byte by byte, with
+ * every iteration of every loop, is the definition: the verifier must agree with it on sound
+ * programs and on damaged ones. Lifetimes and the bound are counted again from that run. */
 #include "graph/text.h"
 #include "tests/programs.h"
 
 #include <stdlib.h>
 
-/* ---------------------------------------------------------------------------------------------- the plain replay */
+/* ----------------------------------------------------------------------------------------------
+ * the plain replay */
 
 enum { CELL = 64 };
 
@@ -16,8 +17,8 @@ typedef struct plain {
     int32_t *now;                /* by value: number of its content */
     int32_t *epoch;              /* by value: microbatch in which that began */
     int32_t n;
-    int64_t time, *born, *dies;  /* by content: first and last use, in entries run */
-    int64_t *at_node;            /* by time: the node that ran */
+    int64_t time, *born, *dies; /* by content: first and last use, in entries run */
+    int64_t *at_node;           /* by time: the node that ran */
     bool sound;
 } plain;
 
@@ -84,15 +85,19 @@ static void plain_overlaps(plain *q, const tn_node *n, int o, int64_t mb, int64_
     for (int i = 0; i < n->n_in + o; i++) {
         int32_t w = i < n->n_in ? tn_node_in(q->p->g, n, i) : n->out0 + i - n->n_in;
         int32_t *b = cells(q, w, mb, chunk, bytes_of(q->p, w), &n_in);
-        bool over = i < n->n_in && a == b && bytes_of(q->p, v) == bytes_of(q->p, w) && (reuse == i + 1 || op->cheap);
+        bool over = i < n->n_in && a == b && bytes_of(q->p, v) == bytes_of(q->p, w) &&
+                    (reuse == i + 1 || op->cheap);
         if (n_in && n_out && a < b + n_in && b < a + n_out && !over) q->sound = false;
     }
     bool must = op->reuse_must && reuse && reuse <= n->n_in;
     if (!must && q->p->places[v].region != TN_REGION_STEP) q->sound = false;
-    if (must && a != cells(q, tn_node_in(q->p->g, n, reuse - 1), mb, chunk, bytes_of(q->p, v), &n_in)) q->sound = false;
+    if (must &&
+        a != cells(q, tn_node_in(q->p->g, n, reuse - 1), mb, chunk, bytes_of(q->p, v), &n_in))
+        q->sound = false;
 }
 
-static void plain_range(plain *q, int64_t begin, int64_t end, int64_t mb, int64_t chunk, tn_scope scope)
+static void plain_range(plain *q, int64_t begin, int64_t end, int64_t mb, int64_t chunk,
+                        tn_scope scope)
 {
     const tn_graph *g = q->p->g;
     for (int64_t i = begin; i < end; i++) {
@@ -102,7 +107,8 @@ static void plain_range(plain *q, int64_t begin, int64_t end, int64_t mb, int64_
         for (int k = 0; k < n->n_in; k++) {
             int32_t v = tn_node_in(g, n, k);
             const tn_value *x = &q->p->local[v];
-            bool moves_here = scope == TN_SCOPE_CHUNK || !q->p->places[v].chunk_stride || g->n_chunks == 1;
+            bool moves_here =
+                scope == TN_SCOPE_CHUNK || !q->p->places[v].chunk_stride || g->n_chunks == 1;
             if (!moves_here) q->sound = false;
             plain_read(q, v, mb, chunk, tn_value_elements(x) * tn_dtype_bytes((tn_dtype)x->dtype));
         }
@@ -153,13 +159,16 @@ static bool plain_run(plain *q, const tn_program *p)
     plain_range(q, 0, p->microbatch, 0, 0, TN_SCOPE_HEAD);
     for (int64_t m = 0; m < g->n_microbatches; m++) {
         plain_range(q, p->microbatch, p->chunk, m, 0, TN_SCOPE_MICROBATCH);
-        for (int64_t c = 0; c < g->n_chunks; c++) plain_range(q, p->chunk, p->chunk_end, m, c, TN_SCOPE_CHUNK);
+        for (int64_t c = 0; c < g->n_chunks; c++)
+            plain_range(q, p->chunk, p->chunk_end, m, c, TN_SCOPE_CHUNK);
         plain_range(q, p->chunk_end, p->tail, m, 0, TN_SCOPE_MICROBATCH);
     }
     plain_range(q, p->tail, p->n_entries, 0, 0, TN_SCOPE_TAIL);
     for (int32_t v = 0; v < g->n_values; v++) {
         const tn_node *n = &g->nodes[g->values[v].node];
-        if (!g->values[v].rank && n->n_in && !tn_op_get((tn_op_id)n->op)->reuse_must && source_of(g, v) == v) plain_read(q, v, 0, 0, bytes_of(p, v));
+        if (!g->values[v].rank && n->n_in && !tn_op_get((tn_op_id)n->op)->reuse_must &&
+            source_of(g, v) == v)
+            plain_read(q, v, 0, 0, bytes_of(p, v));
     }
     return q->sound;
 }
@@ -172,15 +181,18 @@ static bool plainly_sound(const tn_program *p)
     return sound;
 }
 
-/* ---------------------------------------------------------------------------------------------- sound programs */
+/* ----------------------------------------------------------------------------------------------
+ * sound programs */
 
-/* Buffers live at least as long as their contents, and the bound is what those need: at every node, over all iterations. */
+/* Buffers live at least as long as their contents, and the bound is what those need: at every node,
+ * over all iterations. */
 static void check_lifetimes(const char *what, const tn_program *p)
 {
     plain q;
     bool sound = plain_run(&q, p);
     TN_CHECK_MSG(sound, "%s: the plain replay fails", what);
-    int64_t n_nodes = p->g->n_nodes, most = 0, *live = calloc((size_t)n_nodes + 1, sizeof *live), bad = 0;
+    int64_t n_nodes = p->g->n_nodes, most = 0, *live = calloc((size_t)n_nodes + 1, sizeof *live),
+            bad = 0;
     for (int32_t v = 0, *seen = calloc((size_t)p->n_buffers, sizeof *seen); seen; v++) {
         if (v == p->g->n_values) {
             free(seen);
@@ -188,21 +200,27 @@ static void check_lifetimes(const char *what, const tn_program *p)
         }
         int32_t b = p->places[v].buffer;
         if (p->buffers[b].region != TN_REGION_STEP) continue;
-        for (int64_t t = p->buffers[b].start; !seen[b] && t < p->buffers[b].end; t++) live[t] += p->buffers[b].bytes;
+        for (int64_t t = p->buffers[b].start; !seen[b] && t < p->buffers[b].end; t++)
+            live[t] += p->buffers[b].bytes;
         seen[b] = 1;
         TN_CHECK_MSG(p->places[v].offset == p->buffers[b].offset, "%s: value %d", what, v);
         TN_CHECK(p->buffers[b].bytes >= bytes_of(p, v));
     }
-    for (int32_t v = 0; v < p->g->n_values; v++) { /* the last content of each value: its buffer lives while it does */
+    for (int32_t v = 0; v < p->g->n_values;
+         v++) { /* the last content of each value: its buffer lives while it does */
         const tn_buffer *b = &p->buffers[p->places[v].buffer];
         if (source_of(p->g, v) != v || !q.now[v] || b->region != TN_REGION_STEP) continue;
-        for (int64_t t = q.born[q.now[v]]; t <= q.dies[q.now[v]]; t++) bad += q.at_node[t] && (q.at_node[t] < b->start || q.at_node[t] >= b->end);
+        for (int64_t t = q.born[q.now[v]]; t <= q.dies[q.now[v]]; t++)
+            bad += q.at_node[t] && (q.at_node[t] < b->start || q.at_node[t] >= b->end);
     }
     for (int64_t t = 0; t < n_nodes; t++)
         if (live[t] > most) most = live[t];
-    TN_CHECK_MSG(!bad, "%s: %lld moments at which a content lives and its buffer does not", what, (long long)bad);
-    TN_CHECK_MSG(most == p->pack.bound, "%s: bound %lld, counted %lld", what, (long long)p->pack.bound, (long long)most);
-    TN_CHECK_MSG((double)p->pack.peak <= 1.005 * (double)most, "%s: the arena is %.4f of the bound", what, (double)p->pack.peak / (double)most);
+    TN_CHECK_MSG(!bad, "%s: %lld moments at which a content lives and its buffer does not", what,
+                 (long long)bad);
+    TN_CHECK_MSG(most == p->pack.bound, "%s: bound %lld, counted %lld", what,
+                 (long long)p->pack.bound, (long long)most);
+    TN_CHECK_MSG((double)p->pack.peak <= 1.005 * (double)most, "%s: the arena is %.4f of the bound",
+                 what, (double)p->pack.peak / (double)most);
     TN_CHECK(p->region_bytes[TN_REGION_STEP] == p->pack.peak);
     free(live);
     plain_fini(&q);
@@ -219,21 +237,29 @@ static void check_regions(const char *what, const tn_program *p)
         if (n->op == TN_OP_input) inputs += bytes;
         work += n->n_in && !tn_node_is_view(p->g, n);
     }
-    TN_CHECK_MSG(p->region_bytes[TN_REGION_PROCESS] == states, "%s: process %lld, counted %lld", what, (long long)p->region_bytes[0], (long long)states);
+    TN_CHECK_MSG(p->region_bytes[TN_REGION_PROCESS] == states, "%s: process %lld, counted %lld",
+                 what, (long long)p->region_bytes[0], (long long)states);
     TN_CHECK(p->region_bytes[TN_REGION_PLAN] == inputs && p->n_entries == work);
 }
 
 static void sound_programs(void)
 {
-    static const char *const recipes[] = {"recipes/demo.lua", "recipes/llama3_debug.lua", tiny_recipe};
-    static const char *const modes[] = {"activation_checkpoint.mode=none", "activation_checkpoint.mode=full"};
-    static const char *const dtypes[] = {"training.mixed_precision_param=float32", "training.mixed_precision_param=bfloat16"};
-    static const char *const batches[] = {"training.global_batch_size=48", "training.global_batch_size=144"};
+    static const char *const recipes[] = {"recipes/demo.lua", "recipes/llama3_debug.lua",
+                                          tiny_recipe};
+    static const char *const modes[] = {"activation_checkpoint.mode=none",
+                                        "activation_checkpoint.mode=full"};
+    static const char *const dtypes[] = {"training.mixed_precision_param=float32",
+                                         "training.mixed_precision_param=bfloat16"};
+    static const char *const batches[] = {"training.global_batch_size=48",
+                                          "training.global_batch_size=144"};
     for (int i = 0; i < 3 * 2 * 2 * 2 * 3; i++) {
-        wanted w = {.recipe = recipes[i % 3], .kind = (tn_build_kind)(i / 24), .overrides = {modes[i / 3 % 2], dtypes[i / 6 % 2], batches[i / 12 % 2]}};
+        wanted w = {.recipe = recipes[i % 3],
+                    .kind = (tn_build_kind)(i / 24),
+                    .overrides = {modes[i / 3 % 2], dtypes[i / 6 % 2], batches[i / 12 % 2]}};
         tn_program *p;
         char what[160];
-        snprintf(what, sizeof what, "%s kind %d %s %s %s", i % 3 == 2 ? "tiny" : recipes[i % 3], (int)w.kind, w.overrides[0], w.overrides[1], w.overrides[2]);
+        snprintf(what, sizeof what, "%s kind %d %s %s %s", i % 3 == 2 ? "tiny" : recipes[i % 3],
+                 (int)w.kind, w.overrides[0], w.overrides[1], w.overrides[2]);
         if (!TN_CHECK_OK(build_program(&w, &p))) continue;
         TN_CHECK_OK(tn_program_verify(p));
         check_lifetimes(what, p);
@@ -246,14 +272,22 @@ static void sound_programs(void)
 static void sound_layouts(void)
 {
     static const char *const degrees[][3] = {
-        {"parallelism.data_parallel_shard_degree=2"}, {"parallelism.data_parallel_replicate_degree=2"}, {"parallelism.tensor_parallel_degree=2"},
+        {"parallelism.data_parallel_shard_degree=2"},
+        {"parallelism.data_parallel_replicate_degree=2"},
+        {"parallelism.tensor_parallel_degree=2"},
         {"parallelism.tensor_parallel_degree=2", "parallelism.data_parallel_shard_degree=2"},
-        {"parallelism.tensor_parallel_degree=4", "parallelism.data_parallel_shard_degree=2", "parallelism.enable_sequence_parallel=false"}};
+        {"parallelism.tensor_parallel_degree=4", "parallelism.data_parallel_shard_degree=2",
+         "parallelism.enable_sequence_parallel=false"}};
     static const int worlds[] = {2, 2, 2, 4, 8};
     for (int i = 0; i < 5 * 2 * 3; i++) {
         int k = i % 5, n = 2;
-        wanted w = {.recipe = tiny_recipe, .kind = (tn_build_kind)(i / 10), .world = worlds[k], .rank = i % 2 ? worlds[k] - 1 : 0,
-                    .overrides = {i / 5 % 2 ? "activation_checkpoint.mode=full" : "activation_checkpoint.mode=none", "training.global_batch_size=36"}};
+        wanted w = {.recipe = tiny_recipe,
+                    .kind = (tn_build_kind)(i / 10),
+                    .world = worlds[k],
+                    .rank = i % 2 ? worlds[k] - 1 : 0,
+                    .overrides = {i / 5 % 2 ? "activation_checkpoint.mode=full"
+                                            : "activation_checkpoint.mode=none",
+                                  "training.global_batch_size=36"}};
         for (int d = 0; d < 3 && degrees[k][d]; d++) w.overrides[n++] = degrees[k][d];
         tn_program *p;
         if (!TN_CHECK_OK(build_program(&w, &p))) continue;
@@ -263,16 +297,20 @@ static void sound_layouts(void)
     }
 }
 
-/* Results that must not take over an operand's memory: it is read again in the next iteration, or elsewhere in the same op. */
+/* Results that must not take over an operand's memory: it is read again in the next iteration, or
+ * elsewhere in the same op. */
 static void memory_that_stays(void)
 {
-    static const char head[] = "graph titan 1\nmesh pp=1 dp_replicate=1 dp_shard=1 cp=1 tp=1\nsums canonical tp=1 seq=1 rows=1\n"
-                               "step rows=2 seq=4 microbatches=1 chunks=2\n"
-                               "%w : f32[8,8] {dp:R cp:R tp:R} = state() name=\"w\" @m F head s0\n"
-                               "%t : i32[2,4] {dp:R cp:R tp:R} = input() @m F head s0\n"
-                               "%x : f32[2,4,8] {dp:R cp:R tp:R} = embedding(%t, %w) @m F microbatch s0\n";
+    static const char head[] =
+        "graph titan 1\nmesh pp=1 dp_replicate=1 dp_shard=1 cp=1 tp=1\nsums canonical tp=1 seq=1 "
+        "rows=1\n"
+        "step rows=2 seq=4 microbatches=1 chunks=2\n"
+        "%w : f32[8,8] {dp:R cp:R tp:R} = state() name=\"w\" @m F head s0\n"
+        "%t : i32[2,4] {dp:R cp:R tp:R} = input() @m F head s0\n"
+        "%x : f32[2,4,8] {dp:R cp:R tp:R} = embedding(%t, %w) @m F microbatch s0\n";
     static const char *const bodies[] = {
-        "%y : f32[2,4,8] {dp:R cp:R tp:R} = unary(%x) @m F chunk s0\n%z : f32[2,4,8] {dp:R cp:R tp:R} = add(%x, %y) @m F chunk s0\n",
+        "%y : f32[2,4,8] {dp:R cp:R tp:R} = unary(%x) @m F chunk s0\n%z : f32[2,4,8] {dp:R cp:R "
+        "tp:R} = add(%x, %y) @m F chunk s0\n",
         "%y : f32[2,4,8] {dp:R cp:R tp:R} = linear_add(%x, %w, %x) @m F microbatch s0\n",
         "%y : f32[2,4,8] {dp:R cp:R tp:R} = add(%x, %x) @m F microbatch s0\n", /* may */
         "%a : f32[1,4,8] {dp:R cp:R tp:R} = chunk(%x) rows=1 seq=4 @m F chunk s0\n"
@@ -284,7 +322,9 @@ static void memory_that_stays(void)
         tn_graph *g;
         tn_program *p;
         int n = snprintf(text, sizeof text, "%s%s", head, bodies[i]);
-        if (!TN_CHECK_OK(tn_graph_parse("hand", text, (size_t)n, &g)) || !TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p))) continue;
+        if (!TN_CHECK_OK(tn_graph_parse("hand", text, (size_t)n, &g)) ||
+            !TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p)))
+            continue;
         TN_CHECK_OK(tn_program_verify(p));
         TN_CHECK_MSG(plainly_sound(p), "graph %d by hand: the plain replay fails", i);
         if (i == 2) TN_CHECK(p->places[2].buffer == p->places[3].buffer);
@@ -292,17 +332,21 @@ static void memory_that_stays(void)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- damaged programs */
+/* ----------------------------------------------------------------------------------------------
+ * damaged programs */
 
 static int64_t n_harmful, n_harmless;
 
-/* The verifier finds what the plain replay finds, and beside it views that no entry reads and that lie outside of their region. */
+/* The verifier finds what the plain replay finds, and beside it views that no entry reads and that
+ * lie outside of their region. */
 static void judge(const char *what, int64_t at, const tn_program *p)
 {
     bool sound = plainly_sound(p);
     tn_status st = tn_program_verify(p);
     bool stricter = sound && st && strstr(tn_error_text(), "outside of the");
-    TN_CHECK_MSG(sound == (st == TN_OK) || stricter, "%s %lld: the plain replay says %s, the verifier '%s'", what, (long long)at, sound ? "sound" : "broken", st ? tn_error_text() : "sound");
+    TN_CHECK_MSG(sound == (st == TN_OK) || stricter,
+                 "%s %lld: the plain replay says %s, the verifier '%s'", what, (long long)at,
+                 sound ? "sound" : "broken", st ? tn_error_text() : "sound");
     if (!sound) TN_CHECK(st == TN_FAILED && !strncmp(tn_error_text(), "program: ", 9));
     n_harmful += !sound;
     n_harmless += sound;
@@ -311,7 +355,8 @@ static void judge(const char *what, int64_t at, const tn_program *p)
 
 static void count(const char *what, int64_t harmful_at_least)
 {
-    TN_CHECK_MSG(n_harmful >= harmful_at_least, "%s: only %lld of %lld did harm", what, (long long)n_harmful, (long long)(n_harmful + n_harmless));
+    TN_CHECK_MSG(n_harmful >= harmful_at_least, "%s: only %lld of %lld did harm", what,
+                 (long long)n_harmful, (long long)(n_harmful + n_harmless));
     n_harmful = n_harmless = 0;
 }
 
@@ -373,9 +418,11 @@ static void shifted_places(tn_program *p)
     count("shift", p->g->n_values * 2);
     for (int32_t b = 0; b < p->n_buffers; b++)
         for (int s = 0; s < TN_COUNT(shifts); s++) {
-            for (int32_t v = 0; v < p->g->n_values; v++) p->places[v].offset += p->places[v].buffer == b ? shifts[s] : 0;
+            for (int32_t v = 0; v < p->g->n_values; v++)
+                p->places[v].offset += p->places[v].buffer == b ? shifts[s] : 0;
             judge("shift of buffer", b, p);
-            for (int32_t v = 0; v < p->g->n_values; v++) p->places[v].offset -= p->places[v].buffer == b ? shifts[s] : 0;
+            for (int32_t v = 0; v < p->g->n_values; v++)
+                p->places[v].offset -= p->places[v].buffer == b ? shifts[s] : 0;
         }
     count("shift of buffer", p->n_buffers);
 }
@@ -408,11 +455,13 @@ static void wrong_places(tn_program *p)
     count("places", p->g->n_values / 2);
 }
 
-/* Lifetimes that end too early or begin too late, packed again: what the packer then puts on top is found. */
+/* Lifetimes that end too early or begin too late, packed again: what the packer then puts on top is
+ * found. */
 static void shortened_lifetimes(tn_program *p)
 {
     tn_pack_item *items = calloc((size_t)p->n_buffers, sizeof *items);
-    int64_t *kept = malloc((size_t)p->g->n_values * sizeof *kept), step = p->region_bytes[TN_REGION_STEP];
+    int64_t *kept = malloc((size_t)p->g->n_values * sizeof *kept),
+            step = p->region_bytes[TN_REGION_STEP];
     if (!TN_CHECK(items && kept)) return;
     for (int32_t v = 0; v < p->g->n_values; v++) kept[v] = p->places[v].offset;
     for (int i = 0; i < 3 * p->n_buffers; i++) {
@@ -420,14 +469,18 @@ static void shortened_lifetimes(tn_program *p)
         const tn_buffer *c = &p->buffers[cut];
         tn_pack_result r;
         if (c->region != TN_REGION_STEP || c->end - c->start < 2) continue;
-        for (int32_t b = 0; b < p->n_buffers; b++) items[b] = (tn_pack_item){p->buffers[b].start, p->buffers[b].end, p->buffers[b].region == TN_REGION_STEP ? p->buffers[b].bytes : 0, 0};
+        for (int32_t b = 0; b < p->n_buffers; b++)
+            items[b] =
+                (tn_pack_item){p->buffers[b].start, p->buffers[b].end,
+                               p->buffers[b].region == TN_REGION_STEP ? p->buffers[b].bytes : 0, 0};
         if (i % 3 == 0) items[cut].end = c->start + 1;
         if (i % 3 == 1) items[cut].end = c->start + (c->end - c->start + 1) / 2;
         if (i % 3 == 2) items[cut].start = c->end - 1;
         if (!TN_CHECK_OK(tn_pack(items, p->n_buffers, &r))) break;
         p->region_bytes[TN_REGION_STEP] = r.peak;
         for (int32_t v = 0; v < p->g->n_values; v++)
-            if (p->places[v].region == TN_REGION_STEP) p->places[v].offset = items[p->places[v].buffer].offset;
+            if (p->places[v].region == TN_REGION_STEP)
+                p->places[v].offset = items[p->places[v].buffer].offset;
         judge("lifetime of buffer", cut, p);
         p->region_bytes[TN_REGION_STEP] = step;
         for (int32_t v = 0; v < p->g->n_values; v++) p->places[v].offset = kept[v];
@@ -439,9 +492,12 @@ static void shortened_lifetimes(tn_program *p)
 
 static void damaged_programs(void)
 {
-    static const char *const modes[] = {"activation_checkpoint.mode=none", "activation_checkpoint.mode=full"};
+    static const char *const modes[] = {"activation_checkpoint.mode=none",
+                                        "activation_checkpoint.mode=full"};
     for (int i = 0; i < 2; i++) {
-        wanted w = {.recipe = tiny_recipe, .overrides = {modes[i], "model.n_layers=1", "model.dim=16", "model.n_heads=2", "model.n_kv_heads=1"}};
+        wanted w = {.recipe = tiny_recipe,
+                    .overrides = {modes[i], "model.n_layers=1", "model.dim=16", "model.n_heads=2",
+                                  "model.n_kv_heads=1"}};
         tn_program *p;
         if (!TN_CHECK_OK(build_program(&w, &p))) continue;
         TN_CHECK(p->g->n_chunks == 3 && p->g->n_microbatches == 3);
@@ -465,15 +521,20 @@ static void message(void)
     for (int64_t i = 0; i < p->g->n_nodes; i++) {
         const tn_node *n = &p->g->nodes[i];
         if (n->op == TN_OP_attention && a < 0) a = n->out0;
-        if (n->op == TN_OP_rmsnorm && !strcmp(n->path, "layers.1.ffn_norm") && n->phase == TN_PHASE_F) b = n->out0;
+        if (n->op == TN_OP_rmsnorm && !strcmp(n->path, "layers.1.ffn_norm") &&
+            n->phase == TN_PHASE_F)
+            b = n->out0;
     }
     if (TN_CHECK(a >= 0 && b >= 0)) {
         for (int32_t v = 0; v < p->g->n_values; v++)
-            if (p->places[v].buffer == p->places[b].buffer) p->places[v].offset = p->places[a].offset;
+            if (p->places[v].buffer == p->places[b].buffer)
+                p->places[v].offset = p->places[a].offset;
         tn_status st = tn_program_verify(p);
         const char *said = tn_error_text();
-        TN_CHECK_MSG(st == TN_FAILED && strstr(said, "%layers.0.attention.merge_heads") && strstr(said, "%layers.1.ffn_norm.rmsnorm") &&
-                     strstr(said, "step+") && strstr(said, "written by node") && strstr(said, "microbatch 0"), "'%s'", said);
+        TN_CHECK_MSG(st == TN_FAILED && strstr(said, "%layers.0.attention.merge_heads") &&
+                         strstr(said, "%layers.1.ffn_norm.rmsnorm") && strstr(said, "step+") &&
+                         strstr(said, "written by node") && strstr(said, "microbatch 0"),
+                     "'%s'", said);
         tn_error_clear();
     }
     tn_program_destroy(p);
