@@ -57,7 +57,8 @@ static tn_status find_slot(tn_comm *c, uint64_t mask, int *out)
     for (int k = 0; k < TN_COMM_PAGE_GROUPS; k++) {
         int slot = (start + k) % TN_COMM_PAGE_GROUPS;
         uint64_t was = 0;
-        if (!atomic_compare_exchange_strong(&c->page->group[slot].mask, &was, mask) && was != mask) continue;
+        if (!atomic_compare_exchange_strong(&c->page->group[slot].mask, &was, mask) && was != mask)
+            continue;
         *out = slot;
         return TN_OK;
     }
@@ -96,13 +97,17 @@ tn_status tn_comm_open(const tn_world *w, double init_timeout_s, tn_comm **out)
 {
     void *mem;
     int world;
-    if (w->size > TN_COMM_MAX_RANKS) TN_FAIL(TN_BAD_INPUT, "comm: %d ranks; at most %d on one host", w->size, (int)TN_COMM_MAX_RANKS);
+    if (w->size > TN_COMM_MAX_RANKS)
+        TN_FAIL(TN_BAD_INPUT, "comm: %d ranks; at most %d on one host", w->size,
+                (int)TN_COMM_MAX_RANKS);
     TN_TRY(tn_alloc(sizeof(tn_comm), &mem));
     tn_comm *c = mem;
     c->w = *w;
     c->timeout_s = init_timeout_s;
     c->timeout_key = "comm.init_timeout_s";
-    c->spins = w->local_size <= tn_pool_cores() ? SPINS : SPINS / 20; /* with more ranks than cores the other one needs ours */
+    c->spins = w->local_size <= tn_pool_cores()
+                   ? SPINS
+                   : SPINS / 20; /* with more ranks than cores the other one needs ours */
     for (int r = 0; r < TN_COMM_MAX_REGIONS; r++) c->regions[r].fd = -1;
     tn_status st = w->size > 1 ? open_page(c) : add_group(c, 1, &world);
     if (st) {
@@ -142,7 +147,8 @@ int tn_comm_size(const tn_comm *c)
     return c->w.size;
 }
 
-/* ---------------------------------------------------------------------------------------------- meeting */
+/* ----------------------------------------------------------------------------------------------
+ * meeting */
 
 void tn_comm_abort(tn_comm *c, const char *text)
 {
@@ -158,12 +164,14 @@ static int missing(const tn_comm_page *p, int slot, uint32_t want)
     return -1;
 }
 
-/* Whom the others wait for in the end: the one that is late here may itself wait elsewhere. -1: they wait for each other. */
+/* Whom the others wait for in the end: the one that is late here may itself wait elsewhere. -1:
+ * they wait for each other. */
 static int to_blame(const tn_comm_page *p, int late)
 {
     for (int hops = 0; hops < TN_COMM_MAX_RANKS; hops++) {
         int slot = atomic_load(&p->rank[late].waits) - 1, next;
-        if (slot < 0 || (next = missing(p, slot, atomic_load(&p->rank[late].arrived[slot]))) < 0) return late;
+        if (slot < 0 || (next = missing(p, slot, atomic_load(&p->rank[late].arrived[slot]))) < 0)
+            return late;
         late = next;
     }
     return -1;
@@ -186,16 +194,22 @@ static tn_status gave_up(tn_comm *c, int late, const char *what, bool deadline)
     char text[512];
     int culprit = to_blame(c->page, late);
     if (culprit < 0) {
-        snprintf(text, sizeof text, "waits in '%s' while rank %d waits in '%s': they wait for each other; their programs differ",
+        snprintf(text, sizeof text,
+                 "waits in '%s' while rank %d waits in '%s': they wait for each other; their "
+                 "programs differ",
                  last_event(c->page, late), c->w.rank, what);
         culprit = late;
     } else {
         tn_comm_page_state state = tn_comm_page_look(c->page, culprit);
         int n = snprintf(text, sizeof text, "%s and did not come to '%s'", state.s, what);
-        if (deadline) n += snprintf(text + n, sizeof text - (size_t)n, " within %g s (%s)", c->timeout_s, c->timeout_key);
-        snprintf(text + n, sizeof text - (size_t)n, "; its last exchange was '%s'", last_event(c->page, culprit));
+        if (deadline)
+            n += snprintf(text + n, sizeof text - (size_t)n, " within %g s (%s)", c->timeout_s,
+                          c->timeout_key);
+        snprintf(text + n, sizeof text - (size_t)n, "; its last exchange was '%s'",
+                 last_event(c->page, culprit));
     }
-    if (!tn_comm_page_abort(c->page, c->w.rank, culprit, text) && atomic_load(&c->page->aborted) <= 0)
+    if (!tn_comm_page_abort(c->page, c->w.rank, culprit, text) &&
+        atomic_load(&c->page->aborted) <= 0)
         TN_FAIL(TN_FAILED, "comm: rank %d %s", culprit, text);
     return aborted(c);
 }
@@ -203,17 +217,20 @@ static tn_status gave_up(tn_comm *c, int late, const char *what, bool deadline)
 /* A launcher tells who has ended; without one the system is asked. */
 static bool is_gone(const tn_comm_page *p, int rank)
 {
-    return atomic_load(&p->launched) ? atomic_load(&p->rank[rank].ended) != 0 : tn_comm_page_look(p, rank).dead;
+    return atomic_load(&p->launched) ? atomic_load(&p->rank[rank].ended) != 0
+                                     : tn_comm_page_look(p, rank).dead;
 }
 
 /* The late one, if it or whom it waits for will never come; -1 otherwise. */
 static int hopeless(const tn_comm_page *p, int slot, uint32_t want)
 {
     int late = missing(p, slot, want), culprit = late < 0 ? -1 : to_blame(p, late);
-    return culprit >= 0 && is_gone(p, culprit) ? missing(p, slot, want) : -1; /* it may have arrived just before it ended */
+    return culprit >= 0 && is_gone(p, culprit) ? missing(p, slot, want)
+                                               : -1; /* it may have arrived just before it ended */
 }
 
-/* Sleeps until the last one arrives. A process that was itself stopped gives the others the time that it missed. */
+/* Sleeps until the last one arrives. A process that was itself stopped gives the others the time
+ * that it missed. */
 static tn_status sleep_in(tn_comm *c, int slot, const char *what, uint32_t all, uint32_t want)
 {
     _Atomic uint32_t *count = &c->page->group[slot].count;
@@ -228,7 +245,8 @@ static tn_status sleep_in(tn_comm *c, int slot, const char *what, uint32_t all, 
             if ((late = hopeless(c->page, slot, want)) >= 0) return gave_up(c, late, what, false);
             look = now + 0.5;
         }
-        if (now > deadline && (late = missing(c->page, slot, want)) >= 0) return gave_up(c, late, what, true);
+        if (now > deadline && (late = missing(c->page, slot, want)) >= 0)
+            return gave_up(c, late, what, true);
         syscall(SYS_futex, count, FUTEX_WAIT, seen, &nap, NULL, 0);
         double after = tn_clock_s();
         if (after - now > 1) deadline += after - now;
@@ -267,11 +285,16 @@ tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes)
         syscall(SYS_futex, count, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     } else {
         int spin = 0;
-        while (spin < c->spins && (int32_t)(atomic_load_explicit(count, memory_order_acquire) - all) < 0) spin++;
+        while (spin < c->spins &&
+               (int32_t)(atomic_load_explicit(count, memory_order_acquire) - all) < 0)
+            spin++;
         if (spin == c->spins) {
             atomic_store(&me->waits, 1 + slot);
             st = sleep_in(c, slot, what, all, want);
-            if (!st) atomic_store(&me->waits, 0); /* who failed still waits, for the recorder and for the others' blame */
+            if (!st)
+                atomic_store(
+                    &me->waits,
+                    0); /* who failed still waits, for the recorder and for the others' blame */
         }
     }
     if (!st) e->leave_s = tn_clock_s();
@@ -293,8 +316,10 @@ tn_status tn_comm_agree(tn_comm *c, const char *what, uint64_t value)
     for (int r = 0; r < c->w.size; r++) {
         uint64_t other = atomic_load(&c->page->rank[r].word);
         if (other != value)
-            TN_FAIL(TN_BAD_INPUT, "comm: %s differs: rank %d has %016llx, rank %d has %016llx; all ranks must run the same recipe and build", what,
-                    c->w.rank, (unsigned long long)value, r, (unsigned long long)other);
+            TN_FAIL(TN_BAD_INPUT,
+                    "comm: %s differs: rank %d has %016llx, rank %d has %016llx; all ranks must "
+                    "run the same recipe and build",
+                    what, c->w.rank, (unsigned long long)value, r, (unsigned long long)other);
     }
     return tn_comm_sync(c, TN_COMM_WORLD, what, 8);
 }
@@ -315,12 +340,14 @@ tn_status tn_comm_most(tn_comm *c, const char *what, int value, int *out)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- regions */
+/* ----------------------------------------------------------------------------------------------
+ * regions */
 
 static tn_status map_region(int fd, int64_t bytes, void **out)
 {
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (p == MAP_FAILED) TN_FAIL(TN_FAILED, "comm: cannot map %lld bytes: %s", (long long)bytes, strerror(errno));
+    if (p == MAP_FAILED)
+        TN_FAIL(TN_FAILED, "comm: cannot map %lld bytes: %s", (long long)bytes, strerror(errno));
     madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     *out = p;
     return TN_OK;
@@ -331,9 +358,11 @@ static tn_status map_peer(tn_comm *c, int rank, int number)
     char path[64];
     region *r = &c->regions[number];
     r->bytes[rank] = atomic_load(&c->page->rank[rank].bytes[number]);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", atomic_load(&c->page->rank[rank].pid), atomic_load(&c->page->rank[rank].fd[number]));
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", atomic_load(&c->page->rank[rank].pid),
+             atomic_load(&c->page->rank[rank].fd[number]));
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) TN_FAIL(TN_FAILED, "comm: cannot open the memory of rank %d: %s", rank, strerror(errno));
+    if (fd < 0)
+        TN_FAIL(TN_FAILED, "comm: cannot open the memory of rank %d: %s", rank, strerror(errno));
     tn_status st = map_region(fd, r->bytes[rank], &r->at[rank]);
     close(fd);
     return st;
@@ -341,12 +370,15 @@ static tn_status map_peer(tn_comm *c, int rank, int number)
 
 tn_status tn_comm_region(tn_comm *c, int number, int64_t bytes, void **mine_out)
 {
-    if (number < 0 || number >= TN_COMM_MAX_REGIONS) TN_FAIL(TN_FAILED, "comm: region %d; there are %d", number, (int)TN_COMM_MAX_REGIONS);
+    if (number < 0 || number >= TN_COMM_MAX_REGIONS)
+        TN_FAIL(TN_FAILED, "comm: region %d; there are %d", number, (int)TN_COMM_MAX_REGIONS);
     region *r = &c->regions[number];
     int me = c->w.rank;
     if (bytes < 64) bytes = 64;
     r->fd = memfd_create("titan-region", MFD_CLOEXEC);
-    if (r->fd < 0 || ftruncate(r->fd, (off_t)bytes)) TN_FAIL(TN_FAILED, "comm: no shared memory of %lld bytes: %s", (long long)bytes, strerror(errno));
+    if (r->fd < 0 || ftruncate(r->fd, (off_t)bytes))
+        TN_FAIL(TN_FAILED, "comm: no shared memory of %lld bytes: %s", (long long)bytes,
+                strerror(errno));
     r->bytes[me] = bytes;
     TN_TRY(map_region(r->fd, bytes, &r->at[me]));
     if (c->page) {
@@ -366,7 +398,8 @@ void *tn_comm_peer(const tn_comm *c, int rank, int number)
     return c->regions[number].at[rank];
 }
 
-/* ---------------------------------------------------------------------------------------------- flight recorder */
+/* ----------------------------------------------------------------------------------------------
+ * flight recorder */
 
 tn_status tn_comm_record_write(const tn_comm *c, const char *path)
 {

@@ -1,11 +1,13 @@
-/* comm_page.h - what the ranks of one host share beside their regions: who has arrived where, the first abort, and each
- * rank's last exchanges. Zeroed memory is its initial state; the launcher maps it too.
+/* comm_page.h - what the ranks of one host share beside their regions: who has arrived where, the
+ * first abort, and each rank's last exchanges. Zeroed memory is its initial state; the launcher
+ * maps it too.
  *
  * NOTES
- * (1) A rank counts its arrivals in a cache line of its own and in the group's one shared counter; the last arrival wakes.
- * (2) The first abort stays: `aborted` goes 0 -> -(1 + writer) -> 1 + culprit, and `reason` is written in between. Only the
- *     launcher may take the middle state back, when the writer has died in it.
- * (3) Events are written by their rank only, read by others when the rank has ended or failed.
+ * (1) A rank counts its arrivals in a cache line of its own and in the group's one shared counter;
+ * the last arrival wakes. (2) The first abort stays: `aborted` goes 0 -> -(1 + writer) -> 1 +
+ * culprit, and `reason` is written in between. Only the launcher may take the middle state back,
+ * when the writer has died in it. (3) Events are written by their rank only, read by others when
+ * the rank has ended or failed.
  */
 #ifndef TN_ENGINE_COMM_PAGE_H
 #define TN_ENGINE_COMM_PAGE_H
@@ -15,13 +17,18 @@
 
 TN_C_BEGIN
 
-enum { TN_COMM_PAGE_GROUPS = 256, TN_COMM_PAGE_EVENTS = 64, TN_COMM_PAGE_REASON = 4096, TN_COMM_PAGE_FOLDER = 1024 };
+enum {
+    TN_COMM_PAGE_GROUPS = 256,
+    TN_COMM_PAGE_EVENTS = 64,
+    TN_COMM_PAGE_REASON = 4096,
+    TN_COMM_PAGE_FOLDER = 1024
+};
 
 /* One meeting, as one rank saw it. */
 typedef struct tn_comm_page_event {
     double enter_s, leave_s; /* tn_clock_s; leave 0: it waits */
     int64_t bytes;
-    uint64_t mask; /* ranks of the group */
+    uint64_t mask;     /* ranks of the group */
     uint32_t sequence; /* of this group's meetings */
     char what[60];
 } tn_comm_page_event;
@@ -57,17 +64,19 @@ typedef struct tn_comm_page {
     tn_comm_page_rank rank[TN_COMM_MAX_RANKS];
 } tn_comm_page;
 
-/* The job's page: from the launcher, else rank 0 makes it and the others find it by the store at the world's master address.
- * *fd_out (-1: none) stays open until all have it. */
-tn_status tn_comm_page_join(const tn_world *w, double timeout_s, tn_comm_page **out, int *fd_out) TN_MUST_USE;
+/* The job's page: from the launcher, else rank 0 makes it and the others find it by the store at
+ * the world's master address. *fd_out (-1: none) stays open until all have it. */
+tn_status tn_comm_page_join(const tn_world *w, double timeout_s, tn_comm_page **out,
+                            int *fd_out) TN_MUST_USE;
 tn_status tn_comm_page_map(int fd, tn_comm_page **out) TN_MUST_USE;
 void tn_comm_page_unmap(tn_comm_page *p); /* NULL is fine */
 
-/* (2); `writer` calls, `culprit` is to blame: "rank CULPRIT" and `text`, with ": " between them when it is the writer's own.
- * Wakes everyone. False: there was an abort before. */
+/* (2); `writer` calls, `culprit` is to blame: "rank CULPRIT" and `text`, with ": " between them
+ * when it is the writer's own. Wakes everyone. False: there was an abort before. */
 bool tn_comm_page_abort(tn_comm_page *p, int writer, int culprit, const char *text);
 
-/* What the system says of a rank's process: "died: signal 9 (Killed)", "is stopped", "is running", "has not started". */
+/* What the system says of a rank's process: "died: signal 9 (Killed)", "is stopped", "is running",
+ * "has not started". */
 typedef struct tn_comm_page_state {
     bool dead;
     char s[96];

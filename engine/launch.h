@@ -1,10 +1,11 @@
 /* launch.h - a launcher's watch over its ranks (world.h starts one; tests start their own).
  *
  * NOTES
- * (1) The first bad end is the run's: its text is the page's abort, which every other rank finds in its next wait.
- * (2) Whoever has not ended GRACE_S after the first bad end is killed; so is whoever has not ended comm.train_timeout_s after
- *     the first good one (a rank that was stopped while it was leaving).
- * (3) No rank outlives the launcher: the kernel kills them with it. Nothing has a name in the file system.
+ * (1) The first bad end is the run's: its text is the page's abort, which every other rank finds in
+ * its next wait. (2) Whoever has not ended GRACE_S after the first bad end is killed; so is whoever
+ * has not ended comm.train_timeout_s after the first good one (a rank that was stopped while it was
+ * leaving). (3) No rank outlives the launcher: the kernel kills them with it. Nothing has a name in
+ * the file system.
  */
 #ifndef TN_ENGINE_LAUNCH_H
 #define TN_ENGINE_LAUNCH_H
@@ -28,7 +29,8 @@ typedef struct tn_launch tn_launch;
 struct tn_launch {
     int n;
     char *const *argv;
-    void (*become)(const tn_launch_child *c, const tn_launch *l); /* what a child does; does not come back */
+    void (*become)(const tn_launch_child *c,
+                   const tn_launch *l); /* what a child does; does not come back */
     void *user;
     int input_fd, control_fd; /* -1: none */
     tn_comm_page *page;

@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Both directions: a head, then key (none in an answer), then value. Little-endian, as every machine that titan runs on. */
+/* Both directions: a head, then key (none in an answer), then value. Little-endian, as every
+ * machine that titan runs on. */
 enum { REQUEST = 0x31534e54, ANSWER = 0x32534e54, SET = 1, GET = 2, ADD = 3, OK = 0, REFUSED = 1 };
 typedef struct head {
     uint32_t magic;
@@ -31,7 +32,8 @@ typedef struct frame {
 
 static const double HALF_REQUEST_S = 10, ANSWER_S = 30;
 
-/* ---------------------------------------------------------------------------------------------- server */
+/* ----------------------------------------------------------------------------------------------
+ * server */
 
 typedef struct entry {
     int n_key, n_value;
@@ -65,7 +67,8 @@ static void drop(client *c)
 static entry *lookup(tn_store_server *s, const char *key, int n_key)
 {
     for (int64_t i = 0; i < s->n_entries; i++)
-        if (s->entries[i].n_key == n_key && !memcmp(s->entries[i].key, key, (size_t)n_key)) return &s->entries[i];
+        if (s->entries[i].n_key == n_key && !memcmp(s->entries[i].key, key, (size_t)n_key))
+            return &s->entries[i];
     return NULL;
 }
 
@@ -73,7 +76,8 @@ static entry *add_entry(tn_store_server *s, const char *key, int n_key)
 {
     void *value;
     if (s->n_entries == TN_STORE_MAX_KEYS) return NULL;
-    if (tn_grow((void **)&s->entries, &s->cap_entries, s->n_entries + 1, sizeof *s->entries)) return NULL;
+    if (tn_grow((void **)&s->entries, &s->cap_entries, s->n_entries + 1, sizeof *s->entries))
+        return NULL;
     if (tn_alloc(TN_STORE_MAX_VALUE, &value)) return NULL;
     entry *e = &s->entries[s->n_entries++];
     *e = (entry){.n_key = n_key, .value = value};
@@ -81,7 +85,8 @@ static entry *add_entry(tn_store_server *s, const char *key, int n_key)
     return e;
 }
 
-/* A client has at most one answer under way, which the socket's buffer takes whole; one that does not is cut off. */
+/* A client has at most one answer under way, which the socket's buffer takes whole; one that does
+ * not is cut off. */
 static void answer(client *c, int status, const void *value, size_t n)
 {
     frame f = {.h = {.magic = ANSWER, .op = (uint16_t)status, .n_value = (uint32_t)n}};
@@ -123,8 +128,10 @@ static void obey(tn_store_server *s, client *c)
 
 static bool sound(const head *h)
 {
-    bool op = h->op == SET || (h->op == GET && h->n_value == 0) || (h->op == ADD && h->n_value == sizeof(int64_t));
-    return h->magic == REQUEST && op && h->n_key > 0 && h->n_key <= TN_STORE_MAX_KEY && h->n_value <= TN_STORE_MAX_VALUE;
+    bool op = h->op == SET || (h->op == GET && h->n_value == 0) ||
+              (h->op == ADD && h->n_value == sizeof(int64_t));
+    return h->magic == REQUEST && op && h->n_key > 0 && h->n_key <= TN_STORE_MAX_KEY &&
+           h->n_value <= TN_STORE_MAX_VALUE;
 }
 
 /* The request that lies complete in `in`, if one does. */
@@ -147,7 +154,8 @@ static void take(tn_store_server *s, client *c)
 
 static void hear(tn_store_server *s, client *c)
 {
-    if (c->n_in == sizeof c->in) { /* more than one request while the first waits: no client of ours */
+    if (c->n_in ==
+        sizeof c->in) { /* more than one request while the first waits: no client of ours */
         drop(c);
         return;
     }
@@ -184,7 +192,8 @@ static void *serve(void *arg)
     for (;;) {
         s->poll[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
         s->poll[1] = (struct pollfd){.fd = s->listener, .events = POLLIN};
-        for (int i = 0; i < TN_STORE_MAX_CLIENTS; i++) s->poll[2 + i] = (struct pollfd){.fd = s->clients[i].fd, .events = POLLIN};
+        for (int i = 0; i < TN_STORE_MAX_CLIENTS; i++)
+            s->poll[2 + i] = (struct pollfd){.fd = s->clients[i].fd, .events = POLLIN};
         if (poll(s->poll, TN_STORE_MAX_CLIENTS + 2, 1000) < 0 && errno != EINTR) return NULL;
         if (s->poll[0].revents) return NULL;
         double now = tn_clock_s();
@@ -203,15 +212,19 @@ static void *serve(void *arg)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- addresses */
+/* ----------------------------------------------------------------------------------------------
+ * addresses */
 
 static tn_status resolve(const char *host, int port, struct addrinfo **out)
 {
     char text[16];
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     snprintf(text, sizeof text, "%d", port);
     int e = getaddrinfo(host, text, &hints, out);
-    if (e) TN_FAIL(TN_BAD_INPUT, "store: %s: %s; MASTER_ADDR must be the address of rank 0's host", host, gai_strerror(e));
+    if (e)
+        TN_FAIL(TN_BAD_INPUT, "store: %s: %s; MASTER_ADDR must be the address of rank 0's host",
+                host, gai_strerror(e));
     return TN_OK;
 }
 
@@ -233,7 +246,9 @@ static int port_of(int fd)
     socklen_t n = sizeof a;
     char text[16] = "0";
     int port = 0;
-    if (getsockname(fd, (struct sockaddr *)&a, &n) || getnameinfo((struct sockaddr *)&a, n, NULL, 0, text, sizeof text, NI_NUMERICSERV)) return 0;
+    if (getsockname(fd, (struct sockaddr *)&a, &n) ||
+        getnameinfo((struct sockaddr *)&a, n, NULL, 0, text, sizeof text, NI_NUMERICSERV))
+        return 0;
     for (const char *p = text; *p; p++) port = port * 10 + (*p - '0');
     return port;
 }
@@ -248,11 +263,16 @@ tn_status tn_store_serve(const char *host, int port, tn_store_server **out)
     s->listener = s->wake = -1;
     tn_status st = resolve(host, port, &list);
     if (!st) {
-        for (const struct addrinfo *a = list; a && s->listener < 0; a = a->ai_next) s->listener = listen_on(a);
-        if (s->listener < 0) st = tn_error(TN_FAILED, "store: cannot listen on %s port %d: %s; set another MASTER_PORT", host, port, strerror(errno));
+        for (const struct addrinfo *a = list; a && s->listener < 0; a = a->ai_next)
+            s->listener = listen_on(a);
+        if (s->listener < 0)
+            st = tn_error(TN_FAILED,
+                          "store: cannot listen on %s port %d: %s; set another MASTER_PORT", host,
+                          port, strerror(errno));
         freeaddrinfo(list);
     }
-    if (!st && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0) st = tn_error(TN_FAILED, "store: %s", strerror(errno));
+    if (!st && (s->wake = eventfd(0, EFD_CLOEXEC)) < 0)
+        st = tn_error(TN_FAILED, "store: %s", strerror(errno));
     if (!st) s->port = port_of(s->listener);
     int e = st ? 0 : pthread_create(&s->thread, NULL, serve, s);
     if (e) st = tn_error(TN_FAILED, "store: no thread: %s", strerror(e));
@@ -286,7 +306,8 @@ void tn_store_stop(tn_store_server *s)
     tn_free(s);
 }
 
-/* ---------------------------------------------------------------------------------------------- client */
+/* ----------------------------------------------------------------------------------------------
+ * client */
 
 struct tn_store {
     int fd;
@@ -338,7 +359,9 @@ tn_status tn_store_open(const char *host, int port, double timeout_s, tn_store *
         if (fd < 0) nanosleep(&(struct timespec){0, 20 * 1000 * 1000}, NULL);
     } while (fd < 0 && tn_clock_s() < deadline);
     freeaddrinfo(list);
-    if (fd < 0) TN_FAIL(TN_FAILED, "store: rank 0 does not answer at %s port %d within %g s: %s", host, port, timeout_s, strerror(why));
+    if (fd < 0)
+        TN_FAIL(TN_FAILED, "store: rank 0 does not answer at %s port %d within %g s: %s", host,
+                port, timeout_s, strerror(why));
     tn_status st = tn_alloc(sizeof(tn_store), &mem);
     if (st) {
         close(fd);
@@ -399,18 +422,26 @@ static tn_status read_all(tn_store *s, void *data, size_t n, double deadline, co
 }
 
 /* `out` takes the answer's value of at most `capacity` bytes. */
-static tn_status ask(tn_store *s, int op, const char *key, const frame *value, double timeout_s, void *out, size_t capacity, size_t *n_out)
+static tn_status ask(tn_store *s, int op, const char *key, const frame *value, double timeout_s,
+                     void *out, size_t capacity, size_t *n_out)
 {
-    frame f = {.h = {.magic = REQUEST, .op = (uint16_t)op, .n_key = (uint16_t)strlen(key), .n_value = value->h.n_value}};
+    frame f = {.h = {.magic = REQUEST,
+                     .op = (uint16_t)op,
+                     .n_key = (uint16_t)strlen(key),
+                     .n_value = value->h.n_value}};
     head h;
     double deadline = tn_clock_s() + timeout_s;
     memcpy(f.body, key, f.h.n_key);
     memcpy(f.body + f.h.n_key, value->body, f.h.n_value);
     TN_TRY(send_all(s, &f, sizeof f.h + f.h.n_key + f.h.n_value, deadline));
     TN_TRY(read_all(s, &h, sizeof h, deadline, key));
-    if (h.magic != ANSWER || h.n_key || h.n_value > TN_STORE_MAX_VALUE) return lost(s, "what answers is not titan");
-    if (h.op != OK) TN_FAIL(TN_FAILED, "store: %s port %d: '%s' is refused; the table is full", s->host, s->port, key);
-    if (h.n_value > capacity) TN_FAIL(TN_FAILED, "store: '%s' has %u bytes, %zu were expected", key, h.n_value, capacity);
+    if (h.magic != ANSWER || h.n_key || h.n_value > TN_STORE_MAX_VALUE)
+        return lost(s, "what answers is not titan");
+    if (h.op != OK)
+        TN_FAIL(TN_FAILED, "store: %s port %d: '%s' is refused; the table is full", s->host,
+                s->port, key);
+    if (h.n_value > capacity)
+        TN_FAIL(TN_FAILED, "store: '%s' has %u bytes, %zu were expected", key, h.n_value, capacity);
     TN_TRY(read_all(s, out, h.n_value, deadline, key));
     *n_out = h.n_value;
     return TN_OK;
@@ -419,8 +450,11 @@ static tn_status ask(tn_store *s, int op, const char *key, const frame *value, d
 static tn_status check_sizes(const char *key, size_t n)
 {
     size_t n_key = strlen(key);
-    if (n_key == 0 || n_key > TN_STORE_MAX_KEY) TN_FAIL(TN_BAD_INPUT, "store: a key has 1 to %d bytes", (int)TN_STORE_MAX_KEY);
-    if (n > TN_STORE_MAX_VALUE) TN_FAIL(TN_BAD_INPUT, "store: '%s': a value has at most %d bytes", key, (int)TN_STORE_MAX_VALUE);
+    if (n_key == 0 || n_key > TN_STORE_MAX_KEY)
+        TN_FAIL(TN_BAD_INPUT, "store: a key has 1 to %d bytes", (int)TN_STORE_MAX_KEY);
+    if (n > TN_STORE_MAX_VALUE)
+        TN_FAIL(TN_BAD_INPUT, "store: '%s': a value has at most %d bytes", key,
+                (int)TN_STORE_MAX_VALUE);
     return TN_OK;
 }
 
@@ -433,7 +467,8 @@ tn_status tn_store_set(tn_store *s, const char *key, const void *data, size_t n)
     return ask(s, SET, key, &value, ANSWER_S, NULL, 0, &none);
 }
 
-tn_status tn_store_get(tn_store *s, const char *key, double timeout_s, void *out, size_t capacity, size_t *n_out)
+tn_status tn_store_get(tn_store *s, const char *key, double timeout_s, void *out, size_t capacity,
+                       size_t *n_out)
 {
     frame value = {0};
     TN_TRY(check_sizes(key, 0));

@@ -1,7 +1,9 @@
-/* store.h - a small table of keys and values over TCP, by which ranks that have no launcher find each other.
+/* store.h - a small table of keys and values over TCP, by which ranks that have no launcher find
+ * each other.
  *
- * One rank serves, all ask. Everything is bounded: the connections, the table, the time that a half request may take; whoever
- * sends what is no request is cut off. The server listens on the address it is given and no other.
+ * One rank serves, all ask. Everything is bounded: the connections, the table, the time that a half
+ * request may take; whoever sends what is no request is cut off. The server listens on the address
+ * it is given and no other.
  */
 #ifndef TN_ENGINE_STORE_H
 #define TN_ENGINE_STORE_H
@@ -9,7 +11,12 @@
 
 TN_C_BEGIN
 
-enum { TN_STORE_MAX_KEY = 64, TN_STORE_MAX_VALUE = 4096, TN_STORE_MAX_KEYS = 4096, TN_STORE_MAX_CLIENTS = 256 };
+enum {
+    TN_STORE_MAX_KEY = 64,
+    TN_STORE_MAX_VALUE = 4096,
+    TN_STORE_MAX_KEYS = 4096,
+    TN_STORE_MAX_CLIENTS = 256
+};
 
 /* A thread that serves until tn_store_stop. Port 0: the system chooses; tn_store_port tells. */
 typedef struct tn_store_server tn_store_server;
@@ -25,7 +32,8 @@ void tn_store_close(tn_store *s); /* NULL is fine */
 tn_status tn_store_set(tn_store *s, const char *key, const void *data, size_t n) TN_MUST_USE;
 
 /* Waits until someone has set the key. A value of more than `capacity` bytes is an error. */
-tn_status tn_store_get(tn_store *s, const char *key, double timeout_s, void *out, size_t capacity, size_t *n_out) TN_MUST_USE;
+tn_status tn_store_get(tn_store *s, const char *key, double timeout_s, void *out, size_t capacity,
+                       size_t *n_out) TN_MUST_USE;
 
 /* A counter, from 0: adds and returns the sum. */
 tn_status tn_store_add(tn_store *s, const char *key, int64_t delta, int64_t *out) TN_MUST_USE;

@@ -16,17 +16,21 @@
 
 static const char VARIABLE[] = "TITAN_WORLD"; /* "rank size fd hidden" */
 
-/* ---------------------------------------------------------------------------------------------- who am I */
+/* ----------------------------------------------------------------------------------------------
+ * who am I */
 
 static tn_status from_launcher(const char *text, tn_world *w)
 {
     tn_comm_page *page;
     int hidden = 0, end = 0;
-    if (sscanf(text, "%d %d %d %d%n", &w->rank, &w->size, &w->control_fd, &hidden, &end) != 4 || text[end] || w->size < 1 ||
-        w->size > TN_COMM_MAX_RANKS || w->rank < 0 || w->rank >= w->size)
-        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is not what the launcher sets; unset it", VARIABLE, text);
+    if (sscanf(text, "%d %d %d %d%n", &w->rank, &w->size, &w->control_fd, &hidden, &end) != 4 ||
+        text[end] || w->size < 1 || w->size > TN_COMM_MAX_RANKS || w->rank < 0 ||
+        w->rank >= w->size)
+        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is not what the launcher sets; unset it", VARIABLE,
+                text);
     if (tn_comm_page_map(w->control_fd, &page))
-        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is of a launcher that is not there; unset it", VARIABLE, text);
+        TN_FAIL(TN_BAD_INPUT, "world: %s='%s' is of a launcher that is not there; unset it",
+                VARIABLE, text);
     tn_comm_page_unmap(page);
     fcntl(w->control_fd, F_SETFD, FD_CLOEXEC);
     w->hidden = hidden != 0;
@@ -35,7 +39,8 @@ static tn_status from_launcher(const char *text, tn_world *w)
     return TN_OK;
 }
 
-static const char *const NAMES[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+static const char *const NAMES[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                    "MASTER_ADDR", "MASTER_PORT"};
 enum { RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, N_NAMES };
 
 static tn_status contradict(const char *why)
@@ -45,7 +50,8 @@ static tn_status contradict(const char *why)
     all[0] = 0;
     for (int i = 0; i < N_NAMES && n < sizeof all; i++) {
         const char *v = getenv(NAMES[i]);
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s%s%.60s", i ? " " : "", NAMES[i], v ? "=" : " unset", v ? v : "");
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s%s%.60s", i ? " " : "", NAMES[i],
+                              v ? "=" : " unset", v ? v : "");
     }
     TN_FAIL(TN_BAD_INPUT, "world: %s (%s); set all as torchrun does, or unset them", why, all);
 }
@@ -64,18 +70,27 @@ static bool number(int name, int least, int most, int fallback, int *out)
 
 static tn_status from_torchrun(tn_world *w)
 {
-    const char *address = getenv(NAMES[MASTER_ADDR]), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
-    if (!number(WORLD_SIZE, 1, 1 << 20, -1, &w->size)) return contradict("WORLD_SIZE must be a number of ranks");
-    if (!number(RANK, 0, w->size - 1, -1, &w->rank)) return contradict("RANK must be a number below WORLD_SIZE");
-    if (!number(LOCAL_WORLD_SIZE, 1, w->size, w->size, &w->local_size)) return contradict("LOCAL_WORLD_SIZE must be at most WORLD_SIZE");
+    const char *address = getenv(NAMES[MASTER_ADDR]),
+               *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    if (!number(WORLD_SIZE, 1, 1 << 20, -1, &w->size))
+        return contradict("WORLD_SIZE must be a number of ranks");
+    if (!number(RANK, 0, w->size - 1, -1, &w->rank))
+        return contradict("RANK must be a number below WORLD_SIZE");
+    if (!number(LOCAL_WORLD_SIZE, 1, w->size, w->size, &w->local_size))
+        return contradict("LOCAL_WORLD_SIZE must be at most WORLD_SIZE");
     if (!number(LOCAL_RANK, 0, w->local_size - 1, w->size == 1 ? 0 : -1, &w->local_rank))
         return contradict("LOCAL_RANK must be a number below the ranks of this host");
-    if (w->local_size == w->size && w->local_rank != w->rank) return contradict("LOCAL_RANK and RANK differ though all ranks are on this host");
+    if (w->local_size == w->size && w->local_rank != w->rank)
+        return contradict("LOCAL_RANK and RANK differ though all ranks are on this host");
     if (w->size == 1) return TN_OK;
-    if (!address || !address[0] || strlen(address) >= sizeof w->master) return contradict("MASTER_ADDR must name the host of rank 0");
-    if (!number(MASTER_PORT, 1, 65534, -1, &w->port)) return contradict("MASTER_PORT must be a port");
+    if (!address || !address[0] || strlen(address) >= sizeof w->master)
+        return contradict("MASTER_ADDR must name the host of rank 0");
+    if (!number(MASTER_PORT, 1, 65534, -1, &w->port))
+        return contradict("MASTER_PORT must be a port");
     if (w->local_size != w->size)
-        TN_FAIL(TN_BAD_INPUT, "world: %d of %d ranks are on this host; this build joins the ranks of one host", w->local_size, w->size);
+        TN_FAIL(TN_BAD_INPUT,
+                "world: %d of %d ranks are on this host; this build joins the ranks of one host",
+                w->local_size, w->size);
     snprintf(w->master, sizeof w->master, "%s", address);
     if (agent && !strcmp(agent, "True")) w->port++; /* torchrun's own store has MASTER_PORT */
     return TN_OK;
@@ -86,7 +101,8 @@ tn_status tn_world_find(tn_world *out)
     const char *text = getenv(VARIABLE);
     tn_world w = {.size = 1, .local_size = 1, .control_fd = -1};
     if (text) TN_TRY(from_launcher(text, &w));
-    else if (getenv("RANK") || getenv("WORLD_SIZE") || getenv("LOCAL_RANK")) TN_TRY(from_torchrun(&w));
+    else if (getenv("RANK") || getenv("WORLD_SIZE") || getenv("LOCAL_RANK"))
+        TN_TRY(from_torchrun(&w));
     *out = w;
     return TN_OK;
 }
@@ -97,15 +113,23 @@ int tn_world_threads(const tn_world *w)
     return n > 0 ? n : 1;
 }
 
-/* ---------------------------------------------------------------------------------------------- a rank and its launcher */
+/* ---------------------------------------------------------------------------------------------- a
+ * rank and its launcher */
 
 bool tn_world_failed(const tn_world *w, const char *text)
 {
     tn_comm_page *page;
-    if (w->control_fd < 0 || tn_comm_page_map(w->control_fd, &page)) return false;
-    tn_comm_page_abort(page, w->rank, w->rank, text);
-    tn_comm_page_unmap(page);
-    return !w->hidden;
+    char keep[TN_COMM_PAGE_REASON];
+    if (w->control_fd < 0) return false;
+    snprintf(keep, sizeof keep, "%s",
+             text); /* it may be the record itself, which a failure here would replace */
+    tn_status st = tn_comm_page_map(w->control_fd, &page);
+    if (!st) {
+        tn_comm_page_abort(page, w->rank, w->rank, keep);
+        tn_comm_page_unmap(page);
+    }
+    tn_error_give(TN_FAILED, keep);
+    return !st && !w->hidden;
 }
 
 /* What is in the way of this run's files: recorders, and logs of ranks that it does not have. */
@@ -162,7 +186,8 @@ tn_status tn_world_log(const tn_world *w, const char *folder)
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- starting */
+/* ----------------------------------------------------------------------------------------------
+ * starting */
 
 static tn_status read_show(const char *text, int ranks, uint64_t *out)
 {
@@ -176,7 +201,10 @@ static tn_status read_show(const char *text, int ranks, uint64_t *out)
         char *end;
         long r = strtol(p, &end, 10);
         if (end == p || *p < '0' || *p > '9' || r >= ranks || (*end && *end != ','))
-            TN_FAIL(TN_BAD_INPUT, "command line: --log-ranks %s: must be all, or ranks below %d with commas between them", text, ranks);
+            TN_FAIL(TN_BAD_INPUT,
+                    "command line: --log-ranks %s: must be all, or ranks below %d with commas "
+                    "between them",
+                    text, ranks);
         *out |= (uint64_t)1 << r;
         p = end;
         if (!*p) return TN_OK;
@@ -210,7 +238,9 @@ static void become(const tn_launch_child *c, const tn_launch *l)
     if (l->input_fd >= 0) in = open(path, O_RDONLY);
     else in = c->rank > 0 ? open("/dev/null", O_RDONLY) : STDIN_FILENO;
     if (in < 0 || dup2(in, STDIN_FILENO) < 0) _exit(TN_LAUNCH_NO_START);
-    if (c->output_fd >= 0 && (dup2(c->output_fd, STDOUT_FILENO) < 0 || dup2(c->output_fd, STDERR_FILENO) < 0)) _exit(TN_LAUNCH_NO_START);
+    if (c->output_fd >= 0 &&
+        (dup2(c->output_fd, STDOUT_FILENO) < 0 || dup2(c->output_fd, STDERR_FILENO) < 0))
+        _exit(TN_LAUNCH_NO_START);
     setenv(VARIABLE, text, 1);
     execv("/proc/self/exe", l->argv);
     _exit(TN_LAUNCH_NO_START);
@@ -219,11 +249,15 @@ static void become(const tn_launch_child *c, const tn_launch *l)
 tn_status tn_world_launch(const tn_world_launch_options *o, int *signal_out)
 {
     uint64_t show;
-    tn_launch l = {.n = o->ranks, .argv = o->argv, .become = become, .control_fd = -1, .input_fd = -1};
-    if (o->ranks > TN_COMM_MAX_RANKS) TN_FAIL(TN_BAD_INPUT, "command line: -n %d: at most %d ranks on one host", o->ranks, (int)TN_COMM_MAX_RANKS);
+    tn_launch l = {
+        .n = o->ranks, .argv = o->argv, .become = become, .control_fd = -1, .input_fd = -1};
+    if (o->ranks > TN_COMM_MAX_RANKS)
+        TN_FAIL(TN_BAD_INPUT, "command line: -n %d: at most %d ranks on one host", o->ranks,
+                (int)TN_COMM_MAX_RANKS);
     TN_TRY(read_show(o->show, o->ranks, &show));
     if (o->input) TN_TRY(spool_input(&l.input_fd));
-    for (int i = 0; i < o->ranks; i++) l.child[i] = (tn_launch_child){.rank = i, .hidden = !(show >> i & 1), .output_fd = -1};
+    for (int i = 0; i < o->ranks; i++)
+        l.child[i] = (tn_launch_child){.rank = i, .hidden = !(show >> i & 1), .output_fd = -1};
     tn_status st = tn_launch_run(&l, signal_out);
     if (l.input_fd >= 0) close(l.input_fd);
     return st;

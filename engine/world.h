@@ -1,4 +1,5 @@
-/* world.h - which ranks there are and which one this is; starting them on this host and watching them until all have ended. */
+/* world.h - which ranks there are and which one this is; starting them on this host and watching
+ * them until all have ended. */
 #ifndef TN_ENGINE_WORLD_H
 #define TN_ENGINE_WORLD_H
 #include "engine/base/base.h"
@@ -13,8 +14,9 @@ typedef struct tn_world {
     int port;
 } tn_world;
 
-/* From the launcher's variable, else torchrun's RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT, else one rank. Variables that
- * are incomplete or contradict each other are an error that prints them. */
+/* From the launcher's variable, else torchrun's RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT,
+ * else one rank. Variables that are incomplete or contradict each other are an error that prints
+ * them. */
 tn_status tn_world_find(tn_world *out) TN_MUST_USE;
 
 typedef struct tn_world_launch_options {
@@ -24,17 +26,21 @@ typedef struct tn_world_launch_options {
     bool input;       /* every rank reads all of standard input */
 } tn_world_launch_options;
 
-/* Runs this program `ranks` times with the same arguments and waits for all. The first rank that ends badly, or that does not end
- * when the others have, takes the others with it within seconds: the error names it and why, and each rank's flight recorder
- * lies in the run's folder. TN_BAD_INPUT: refused by a rank; the text has no rank's name when all say it. SIGINT and SIGTERM are
- * passed on, a second one kills; TN_STOPPED and *signal_out when the ranks have stopped for it. */
+/* Runs this program `ranks` times with the same arguments and waits for all. The first rank that
+ * ends badly, or that does not end when the others have, takes the others with it within seconds:
+ * the error names it and why, and each rank's flight recorder lies in the run's folder.
+ * TN_BAD_INPUT: refused by a rank; the text has no rank's name when all say it. SIGINT and SIGTERM
+ * are passed on, a second one kills; TN_STOPPED and *signal_out when the ranks have stopped for it.
+ */
 tn_status tn_world_launch(const tn_world_launch_options *o, int *signal_out) TN_MUST_USE;
 
-/* A rank that fails says so to its launcher, once. True: the launcher prints it, on the same terminal. */
+/* A rank that fails says so to its launcher, once. True: the launcher prints it, on the same
+ * terminal. */
 bool tn_world_failed(const tn_world *w, const char *text);
 
-/* Where the run writes: a hidden rank's output goes on in FOLDER/logs/rank_R.log, with what it printed before; recorders of an
- * earlier run are removed. Collective in effect: rank 0 before any other. Nothing without a launcher. */
+/* Where the run writes: a hidden rank's output goes on in FOLDER/logs/rank_R.log, with what it
+ * printed before; recorders of an earlier run are removed. Collective in effect: rank 0 before any
+ * other. Nothing without a launcher. */
 tn_status tn_world_log(const tn_world *w, const char *folder) TN_MUST_USE;
 
 /* Threads of one rank: its share of the cores, at least one. */

@@ -76,7 +76,7 @@ static tn_status run(int argc, char **argv, bool *said)
     TN_TRY(tn_args_parse(argc, argv, &a));
     a.host.print = print_line;
     a.host.overrun = give_up;
-    tn_world world = {.size = 1};
+    tn_world world = {.size = 1, .control_fd = -1};
     tn_status st = tn_world_find(&world);
     if (!st && a.ranks > 1 && world.control_fd < 0 && !a.print_config) st = launch(&a, &world, argv);
     else if (!st) st = a.print_config ? print_config(&a) : a.command->run(&a);
