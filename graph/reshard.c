@@ -26,9 +26,14 @@ typedef struct node {
     move by;
 } node;
 
+typedef struct link { /* of a set of axes */
+    int64_t ranks;
+    double start_s, hop_s, s_per_byte;
+} link;
+
 typedef struct search {
     const tn_mesh *mesh;
-    const tn_reshard_links *links;
+    link link[1 << TN_N_AXES];
     const tn_value *v;
     int n; /* moving axes */
     tn_axis axis[TN_N_AXES];
@@ -106,18 +111,29 @@ static void cost(const search *q, const move *m, int64_t before, int64_t after, 
     *bytes = 0;
     *seconds = 1e-8; /* fewer steps are better */
     if (m->kind == TN_RESHARD_SLICE || m->kind == TN_RESHARD_PAD) return;
-    int64_t n = 1, most = before > after ? before : after;
-    double start = 0, hop = 0, speed = 1e300;
-    for (int i = 0; i < m->n; i++) {
-        const tn_reshard_link *l = &q->links->axis[q->axis[m->axes[i]]];
-        n *= q->size[m->axes[i]];
-        if (l->start_s > start) start = l->start_s;
-        if (l->hop_s > hop) hop = l->hop_s;
-        if (l->bytes_per_s < speed) speed = l->bytes_per_s;
-    }
+    unsigned set = 0;
+    for (int i = 0; i < m->n; i++) set |= 1u << m->axes[i];
+    const link *l = &q->link[set];
+    int64_t most = before > after ? before : after;
     int times = twice[m->kind];
-    *bytes = times ? times * (most - most / n) : most;
-    *seconds += start + hop * (double)(times ? times * (n - 1) : 1) + (double)*bytes / speed;
+    *bytes = times ? times * (most - most / l->ranks) : most;
+    *seconds += l->start_s + l->hop_s * (double)(times ? times * (l->ranks - 1) : 1) + (double)*bytes * l->s_per_byte;
+}
+
+/* The slowest of a set's axes in each respect. */
+static void set_links(search *q, const tn_reshard_links *links)
+{
+    q->link[0] = (link){.ranks = 1};
+    for (unsigned set = 1; set < 1u << q->n; set++) {
+        int a = 31 - __builtin_clz(set);
+        const tn_reshard_link *x = &links->axis[q->axis[a]];
+        link *l = &q->link[set];
+        *l = q->link[set ^ 1u << a];
+        l->ranks *= q->size[a];
+        if (x->start_s > l->start_s) l->start_s = x->start_s;
+        if (x->hop_s > l->hop_s) l->hop_s = x->hop_s;
+        if (1 / x->bytes_per_s > l->s_per_byte) l->s_per_byte = 1 / x->bytes_per_s;
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------- queue */
@@ -170,32 +186,36 @@ static void offer(search *q, int32_t from, const view *w, const move *m)
     uint64_t state = apply(w, f->state, m);
     int32_t *at = slot(q, state);
     if (*at && q->nodes[*at - 1].heap < 0) return;
-    node n = {.state = state, .parent = from, .by = *m};
-    if (*at) n.local = q->nodes[*at - 1].local;
+    int64_t bytes, local;
+    double seconds;
+    if (*at) local = q->nodes[*at - 1].local;
     else {
         view there;
         open_state(q, state, &there);
-        n.local = local_bytes(q, &there);
+        local = local_bytes(q, &there);
     }
-    int64_t bytes;
-    double seconds;
-    cost(q, m, f->local, n.local, &bytes, &seconds);
-    n.bytes = f->bytes + bytes;
-    n.seconds = f->seconds + seconds;
-    if (!q->by_bytes && n.seconds > q->limit_s) return;
-    if (!q->by_bytes && state == q->goal) q->limit_s = n.seconds;
-    if (!*at) {
-        n.heap = q->n_heap;
-        q->nodes[q->n_nodes] = n;
-        *at = q->n_nodes + 1;
-        q->heap[q->n_heap++] = q->n_nodes++;
+    cost(q, m, f->local, local, &bytes, &seconds);
+    bytes += f->bytes;
+    seconds += f->seconds;
+    if (!q->by_bytes && seconds > q->limit_s) return;
+    if (!q->by_bytes && state == q->goal) q->limit_s = seconds;
+    node *to;
+    if (*at) {
+        to = &q->nodes[*at - 1];
+        if (q->by_bytes && bytes != to->bytes ? bytes > to->bytes : seconds >= to->seconds) return;
     } else {
-        node *old = &q->nodes[*at - 1];
-        if (!before(q, &n, old)) return;
-        n.heap = old->heap;
-        *old = n;
+        to = &q->nodes[q->n_nodes];
+        to->state = state;
+        to->local = local;
+        to->heap = q->n_heap;
+        q->heap[q->n_heap++] = q->n_nodes++;
+        *at = q->n_nodes;
     }
-    up(q, q->nodes[*at - 1].heap);
+    to->bytes = bytes;
+    to->seconds = seconds;
+    to->parent = from;
+    to->by = *m;
+    up(q, to->heap);
 }
 
 /* ---------------------------------------------------------------------------------------------- moves */
@@ -492,9 +512,9 @@ tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, co
     TN_TRY(tn_arena_alloc(scratch, sizeof(search), &mem));
     search *q = mem;
     q->mesh = mesh;
-    q->links = links;
     q->v = v;
     TN_TRY(open_search(q, to));
+    set_links(q, links);
     q->start = pack(q, &v->layout);
     q->goal = pack(q, to);
     TN_TRY(by_axis(q, &plan));
