@@ -256,6 +256,25 @@ void tn_graph_destroy(tn_graph *g)
     tn_free(g);
 }
 
+/* Paths are the names of values in the graph's text: no blanks, nothing that ends a name there. */
+static tn_status check_path(const char *path)
+{
+    size_t n = strlen(path), good = 0;
+    while (good < n && (unsigned char)path[good] > 32 && path[good] != 127 &&
+           !strchr(",()=\"%@", path[good]))
+        good++;
+    if (good < n)
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: a module path with character %d ('%c'); name the module with letters, digits, "
+                "_ and .",
+                path, (unsigned char)path[good],
+                path[good] > 31 && path[good] < 127 ? path[good] : '?');
+    if (n > TN_MAX_PATH)
+        TN_FAIL(TN_BAD_INPUT, "%.60s...: a module path of %zu characters; at most %d", path, n,
+                (int)TN_MAX_PATH);
+    return TN_OK;
+}
+
 static tn_status shared_path(tn_graph *g, const char *path, const char **out)
 {
     if (!path || !path[0]) {
@@ -266,7 +285,19 @@ static tn_status shared_path(tn_graph *g, const char *path, const char **out)
         *out = g->nodes[g->n_nodes - 1].path;
         return TN_OK;
     }
+    TN_TRY(check_path(path));
     return tn_arena_text(&g->arena, path, out);
+}
+
+static tn_status check_sizes(const tn_infer *t)
+{
+    for (int i = 0; i < t->n_out; i++) {
+        int64_t n = 1;
+        for (int d = 0; d < t->out[i].rank; d++)
+            if (__builtin_mul_overflow(n, t->out[i].dim[d].extent, &n) || n > TN_MAX_ELEMENTS)
+                return tn_infer_bad(t, "output %d has more than 2^48 elements; make it smaller", i);
+    }
+    return TN_OK;
 }
 
 static tn_status append(tn_graph *g, const tn_node_desc *d, const tn_attr *attrs,
@@ -324,6 +355,7 @@ tn_status tn_graph_add(tn_graph *g, const tn_node_desc *d, int32_t *first_out)
         t.in[i] = &g->values[d->in[i]];
     }
     TN_TRY(tn_infer_run(&t, &g->sigs[d->op]));
+    TN_TRY(check_sizes(&t));
     TN_TRY(append(g, d, attrs, outs, t.n_out));
     if (first_out) *first_out = g->nodes[g->n_nodes - 1].out0;
     return TN_OK;

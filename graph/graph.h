@@ -66,7 +66,7 @@ typedef struct tn_node {
     uint8_t phase, scope;
     int16_t stage;
     uint8_t order; /* tn_order_kind of its sums, attached by the lower pass */
-    uint8_t parts; /* of TN_ORDER_OVER_PARAM: leaves (grid.tp, or 1 where no layout splits the dim) */
+    uint16_t parts; /* of TN_ORDER_OVER_PARAM: leaves (grid.tp, or 1 where no layout splits the dim) */
     int32_t n_in, n_out;
     int32_t in0;          /* first operand in graph->operands */
     int32_t out0;         /* first output value; outputs are consecutive */
@@ -88,6 +88,10 @@ typedef struct tn_graph {
     const struct tn_sig *sigs; /* by op */
     const struct tn_attr_list *lists;
 } tn_graph;
+
+/* What the constructor takes: larger values and stranger paths are refused, so that sizes add up and texts parse back. */
+#define TN_MAX_ELEMENTS ((int64_t)1 << 48)
+enum { TN_MAX_PATH = 511 };
 
 /* What tn_graph_add needs to know. attrs NULL: the op's defaults; else values by name, the others default. */
 typedef struct tn_named_attr {

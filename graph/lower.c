@@ -85,7 +85,7 @@ static tn_status attach(lowering *w, tn_node *n)
 {
     if (n->op == TN_OP_linear || n->op == TN_OP_linear_add || n->op == TN_OP_linear_bwd_x) {
         n->order = TN_ORDER_OVER_PARAM;
-        n->parts = (uint8_t)param_parts(w->r.g, n);
+        n->parts = (uint16_t)param_parts(w->r.g, n);
         return TN_OK;
     }
     return sums_tokens((tn_op_id)n->op) ? attach_tokens(w, n) : TN_OK;

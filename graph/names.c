@@ -64,7 +64,7 @@ void tn_names_fini(tn_names *m)
 
 static tn_status name_node(const tn_node *n, tn_names *seen, tn_arena *arena, const char **names)
 {
-    char buf[640];
+    char buf[TN_MAX_PATH + 64]; /* the longest op and its number */
     const char *base;
     int64_t k = 0;
     snprintf(buf, sizeof buf, "%s%s%s", n->path, n->path[0] ? "." : "",

@@ -4,11 +4,12 @@
 #include "graph/op.h"
 #include "graph/text.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 600, MAX_NODES = 1 << 20, MAX_DEGREE = 1 << 16, MAX_GRID = 256 };
-static const int64_t MAX_EXTENT = (int64_t)1 << 40, MAX_ELEMENTS = (int64_t)1 << 56;
+enum { MAX_NAME = 600, MAX_NODES = 1 << 20, MAX_RANKS = 1 << 20, MAX_GRID = 256 };
+static const int64_t MAX_EXTENT = (int64_t)1 << 40;
 
 typedef struct reader {
     const char *where, *p, *end;
@@ -109,9 +110,13 @@ static tn_status header(reader *r)
     next_line(r);
     if (!eat(r, "mesh "))
         return bad(r, "no mesh", "the second line reads 'mesh pp=1 dp_replicate=1 ...'");
-    TN_TRY(setting(r, "pp", 1, MAX_DEGREE, &pp));
-    for (int a = 0; a < TN_N_AXES; a++)
-        TN_TRY(setting(r, tn_axis_name((tn_axis)a), 1, MAX_DEGREE, &size[a]));
+    TN_TRY(setting(r, "pp", 1, MAX_RANKS, &pp));
+    int64_t ranks = pp;
+    for (int a = 0; a < TN_N_AXES; a++) {
+        TN_TRY(setting(r, tn_axis_name((tn_axis)a), 1, MAX_RANKS, &size[a]));
+        ranks *= size[a];
+        if (ranks > MAX_RANKS) return bad(r, "too many ranks", "at most 2^20");
+    }
     next_line(r);
     bool canonical = eat(r, "sums canonical ");
     if (!canonical && !eat(r, "sums fast "))
@@ -155,8 +160,8 @@ static tn_status dims(reader *r, tn_value *v)
         tn_dim *d = &v->dim[v->rank++];
         TN_TRY(integer(r, 1, MAX_EXTENT, &d->extent));
         if (eat(r, "/")) TN_TRY(integer(r, 1, 1 << 16, &d->units));
-        if (__builtin_mul_overflow(total, d->extent, &total) || total > MAX_ELEMENTS)
-            return bad(r, "the value is too large", "at most 2^56 elements");
+        if (__builtin_mul_overflow(total, d->extent, &total) || total > TN_MAX_ELEMENTS)
+            return bad(r, "the value is too large", "at most 2^48 elements");
     }
     return TN_OK;
 }
@@ -286,9 +291,10 @@ static tn_status attribute_value(reader *r, tn_attr *out)
     buf[n] = 0;
     bool whole = n && buf[strspn(buf, "-0123456789")] == 0;
     out->kind = whole ? 'i' : 'f';
+    errno = 0;
     if (whole) out->u.i = strtoll(buf, &end, 10);
     else out->u.f = strtod(buf, &end);
-    if (!n || *end) return bad(r, "no value", "a number or \"text\"");
+    if (!n || *end || (whole && errno == ERANGE)) return bad(r, "no value", "a number or \"text\"");
     r->p += n;
     return TN_OK;
 }
@@ -343,7 +349,7 @@ static tn_status place(reader *r, line *l)
         l->order = TN_ORDER_OVER_TOKENS;
     } else if (eat(r, "order=param:")) {
         l->order = TN_ORDER_OVER_PARAM;
-        TN_TRY(integer(r, 1, 128, &l->parts));
+        TN_TRY(integer(r, 1, MAX_GRID, &l->parts));
     }
     return at_end(r) ? TN_OK : bad(r, "more than a node", "one node a line");
 }
@@ -397,7 +403,7 @@ static tn_status node(reader *r)
     TN_TRY(compare(r, &l, first));
     tn_node *n = &r->g->nodes[r->g->n_nodes - 1];
     n->order = (uint8_t)l.order;
-    n->parts = (uint8_t)l.parts;
+    n->parts = (uint16_t)l.parts;
     for (int i = 0; i < l.n_out; i++) {
         r->g->values[first + i].carried = l.out[i].carried;
         r->g->values[first + i].levels = l.out[i].levels;

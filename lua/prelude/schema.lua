@@ -204,7 +204,7 @@ local sections = {
   { "debug", doc = "reproducibility and looking inside", keys = {
     { "reduce", "choice", by_device = { cpu = "canonical", cuda = "fast" }, one_of = { "canonical", "fast" },
       doc = "canonical: the same bits for every layout, number of threads and instruction set" },
-    { "reduce_grid", "list", default = { 8, 8, 8 }, count = 3, item = { "", "integer", min = 1, max = 1024, power_of_two = true },
+    { "reduce_grid", "list", default = { 8, 8, 8 }, count = 3, item = { "", "integer", min = 1, max = 256, power_of_two = true },
       doc = "fixed pieces of a sum {tp, seq, rows}: the largest layout that gives the same bits" },
     { "deterministic", "boolean", default = true, doc = "no op whose result depends on timing" },
     { "verify", "boolean", default = false, doc = "check the program after every pass" },

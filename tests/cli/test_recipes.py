@@ -62,7 +62,7 @@ RECIPES = [
     (section("groups = { { lr = 1 } }", "optimizer"), "optimizer.groups = { { lr = 1 } }: item 1 = { lr = 1 }: needs pattern"),
     (section("groups = { { pattern = 'x', lrr = 1 } }", "optimizer"), "has no key \"lrr\"; did you mean lr?"),
     (section("decay_ratio = 1.5", "lr_scheduler"), "lr_scheduler.decay_ratio = 1.5: must be a number from 0 to 1; the nearest is 1"),
-    (section("reduce_grid = { 8, 6, 8 }", "debug"), "item 2 = 6: must be a power of two from 1 to 1024; the nearest is 8"),
+    (section("reduce_grid = { 8, 6, 8 }", "debug"), "item 2 = 6: must be a power of two from 1 to 256; the nearest is 8"),
     (section("enable = 1", "validation"), "validation.enable = 1: must be true or false; write true"),
     (section("path = 3", "data"), 'data.path = 3: must be a path, or a list of items; write "3"'),
     (section("path = {}", "data"), "data.path = {}: must not be empty"),
