@@ -289,7 +289,7 @@ static tn_status attribute_value(reader *r, tn_attr *out)
     while (r->p + n < r->end && n + 1 < sizeof buf && (unsigned char)r->p[n] > 32) n++;
     memcpy(buf, r->p, n);
     buf[n] = 0;
-    bool whole = n && buf[strspn(buf, "-0123456789")] == 0;
+    bool whole = n && buf[strspn(buf, "-0123456789")] == 0 && strcmp(buf, "-0");
     out->kind = whole ? 'i' : 'f';
     errno = 0;
     if (whole) out->u.i = strtoll(buf, &end, 10);
@@ -344,7 +344,7 @@ static tn_status place(reader *r, line *l)
     TN_TRY(one_of(r, scopes, 4, &l->scope));
     if (!eat(r, "s")) return bad(r, "no stage", "s0");
     TN_TRY(integer(r, 0, 32767, &l->stage));
-    l->parts = 1;
+    l->parts = 0;
     if (eat(r, "order=tokens")) {
         l->order = TN_ORDER_OVER_TOKENS;
     } else if (eat(r, "order=param:")) {
