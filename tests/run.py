@@ -30,7 +30,8 @@ Result = collections.namedtuple("Result", "task passed failed skipped skips outp
 
 ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    # No detect_stack_use_after_return: gcc aligns its stand-in frames to 32 bytes while AVX-512 code wants 64: it crashes.
+    "ASAN_OPTIONS": "strict_string_checks=1:detect_stack_use_after_return=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
