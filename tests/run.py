@@ -47,7 +47,7 @@ def programs(variant, only=None):
     for src in sorted(glob.glob("tests/unit/test_*.c")):
         if only is None or stem(src) in only:
             tasks.append(Task("%s %s" % (variant, stem(src)[5:]), ["build/%s/tests/%s" % (variant, stem(src))],
-                              180 if variant == "release" else 900))
+                              300 if variant == "release" else 900))
     for src in sorted(glob.glob("tests/fuzz/fuzz_*.c")) if only is None else []:
         corpus = "tests/fuzz/corpus/" + stem(src)[5:]
         tasks.append(Task("%s replay %s" % (variant, stem(src)[5:]),
