@@ -160,13 +160,13 @@ static void test_table(void)
                      "row %d, %s: %.3f / %.3f, expected %.2f / %.2f", i, rows[i].name, step, span, rows[i].step,
                      rows[i].span);
     }
-    /* With hops the table's greedy zero-bubble lists have 12.6 and 7.3. */
+    /* With hops the table's greedy lists have 12.6 and 7.3; lists filled for the hop are shorter. */
     trial h = {.p = 8, .m = 32, .v = 1, .f = 20, .b = 20, .w = 20, .hop = 2},
           z = {.p = 8, .m = 32, .v = 2, .f = 10, .b = 10, .w = 10, .hop = 2};
     if (run("ZBH1", &h, NULL))
-        TN_CHECK_MSG(h.step * 1000 <= h.ideal * 126, "ZBH1 with hops: %lld", (long long)h.step);
+        TN_CHECK_MSG(h.step * 1000 <= h.ideal * 103, "ZBH1 with hops: %lld", (long long)h.step);
     if (run("ZBVZeroBubble", &z, NULL))
-        TN_CHECK_MSG(z.step * 1000 <= z.ideal * 73, "ZBV with hops: %lld", (long long)z.step);
+        TN_CHECK_MSG(z.step * 1000 <= z.ideal * 61, "ZBV with hops: %lld", (long long)z.step);
 }
 
 /* Few microbatches and odd times: never worse than what a simpler schedule takes, and never above its memory. */
