@@ -121,8 +121,7 @@ static void test_closed_forms(void)
     }
 }
 
-/* Reference: p = 8, m = 32, STEP and SPAN bubble in percent of the ideal. NAN of span: not given. A full stage is
- * 120 x `unit` ticks of v chunks, a hop 0.1 of a forward. */
+/* Published: p = 8, m = 32, STEP and SPAN bubble in percent of the ideal. A rank's stages are 240 ticks in v chunks. */
 static void test_table(void)
 {
     static const struct {
