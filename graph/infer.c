@@ -381,6 +381,11 @@ static tn_status partial_type(tn_infer *t, int a, const mix *m, tn_type *out)
                             "axis %s: P meets a value that differs by rank; reduce it first "
                             "(redistribute P to R, I or S)",
                             axis);
+    if (m->i_grad && !(op->linear >> 31 & 1))
+        return tn_infer_bad(t,
+                            "axis %s: P meets I, whose gradient would come out as P; convert the I "
+                            "operand (redistribute I to R) or reduce the P one",
+                            axis);
     if (t->g->canonical && !op->partial)
         return tn_infer_bad(
             t,

@@ -11,7 +11,7 @@ static double flops(const tn_graph *g, const tn_node *n)
 const tn_op tn_op_linear_bwd_w = {
     .name = "linear_bwd_w",
     .sig = "... f, ... d -> f d",
-    .linear = 1u << 0,
+    .linear = 3u,
     .dtype = tn_infer_dtype_f32,
     .flops = flops,
 };

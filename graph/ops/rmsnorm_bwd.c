@@ -5,5 +5,6 @@
 const tn_op tn_op_rmsnorm_bwd = {
     .name = "rmsnorm_bwd",
     .sig = "... d!, ... d!, ..., d!, ... d!? -> ... d!",
+    .linear = 1u << 0,
     .reuse = {1},
 };
