@@ -16,15 +16,21 @@
 
 #include <assert.h>
 
+#ifdef TN_HOSTILE /* everything in pieces */
+enum { SHARED_BYTES = 20000, LEVEL_BYTES = 15000, LEVEL_PART = 5000, OWN_BYTES = 3000, OWN_PANELS = 3, K_WHOLE = 24, K_SEGMENT = 9 };
+#else
 enum {
-    SHARED_BYTES = 7 << 20, /* with one segment; levels take their part of it with more */
-    LEVEL_BYTES = 6 << 20,
-    OWN_BYTES = 400 << 10, /* of a second-level cache of 512 KiB to 2 MiB, beside the streams */
+    SHARED_BYTES = 7 << 20, /* with one segment, or for levels where nothing shared is packed */
+    LEVEL_BYTES = 6 << 20,  /* with several, beside LEVEL_PART for what is packed */
+    LEVEL_PART = 2 << 20,
+    OWN_BYTES = 400 << 10,  /* of a second-level cache of 512 KiB to 2 MiB, beside the streams */
     OWN_PANELS = 8,
-    ALIGN = 64,
+    K_WHOLE = 4096,
+    K_SEGMENT = 512,
 };
-static int64_t K_WHOLE = 2048, K_SEGMENT = 512;
+#endif
 
+enum { ALIGN = 64 };
 enum { A_SIDE, B_SIDE };
 
 /* One side of the grid: panels of output o are first[o] .. first[o + 1]. */
@@ -58,17 +64,17 @@ static size_t aligned(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 typedef struct cursor {
     int64_t at, done; /* instruction, and k done of it */
     int depth;
-    bool open;
+    bool open, begun;
 } cursor;
 
 /* The next stretch of at most k_most k. It ends before a leaf: after the last one that fits, or inside the leaf when that would
  * leave more than half of it empty. False at the end of the run. */
 static bool next_segment(const tn_order_run *run, int64_t k_most, cursor *c, tn_gemm_segment *s)
 {
-    bool first = c->at == 0 && c->done == 0;
-    if (c->at == run->n && !(first && run->n == 0)) return false;
-    *s = (tn_gemm_segment){.ins = run->ins + c->at, .skip = c->done, .open = c->open, .first = first};
-    s->depth_in = first ? run->depth_in : c->depth;
+    if (c->begun && c->at == run->n) return false;
+    *s = (tn_gemm_segment){.ins = run->ins + c->at, .skip = c->done, .open = c->open, .first = !c->begun};
+    s->depth_in = c->begun ? c->depth : run->depth_in;
+    c->begun = true;
     s->resume = c->open || run->n == 0 || s->ins[0].op == TN_ORDER_ADD;
     c->depth = s->depth_in;
     bool full = false;
@@ -188,7 +194,7 @@ static double packed_floats(plan *p, int shared)
 {
     int own = !shared;
     int64_t q = p->side[shared].panels, n = p->side[own].panels;
-    int64_t shared_most = p->whole ? SHARED_BYTES : SHARED_BYTES + (1 << 20) - LEVEL_BYTES;
+    int64_t shared_most = p->whole ? SHARED_BYTES : LEVEL_PART;
     int64_t tile_bytes = p->levels * (int64_t)(tile_floats(p) * sizeof(float));
     p->own = own;
     p->shared = shared;
