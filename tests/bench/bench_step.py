@@ -6,6 +6,7 @@ alone in the best of OpenBLAS, BLIS and oneDNN (bench_gemm), peak memory beside 
 canonical sums beside fast ones, and the same step in PyTorch where it can be imported. What is compared by a ratio of steps runs
 turn and turn about (A B A B ...) and the median of the ratios counts, so that a machine that others use, too, harms little.
 Nothing fails on a time: each must and goal is marked ok or MISSED. Numbers count on a quiet machine; the load is printed.
+On a busy one `--clock cpu` compares processor time instead, of one thread (threads that wait for each other burn it, too).
 """
 import argparse
 import json
@@ -88,8 +89,8 @@ def plan(args, model):
 def gemms(args, model):
     """FMA peak in GF/s; milliseconds of the step's GEMMs by library, with "each" (the best for each shape) and "ours"."""
     argv = [args.bench + "/bench_gemm", "--only", model, "--rounds", "2" if args.quick else "5"]
-    if args.threads:
-        argv += ["--threads", str(args.threads)]
+    argv += ["--threads", str(args.threads)] if args.threads else []
+    argv += ["--clock", "cpu"] if args.clock == "cpu" else []
     out = subprocess.run(argv, stdout=subprocess.PIPE, check=True, text=True).stdout
     peak = max(float(x) for x in re.findall(r"([\d.]+) GF/s \(", out))
     line = re.search(r"GEMMs of a step of %s:(.*)" % model, out).group(1)
@@ -103,8 +104,8 @@ def gemms(args, model):
 class Paced:
     """A program that takes a step when told to (paced.c, torch_step.py)."""
 
-    def __init__(self, argv):
-        self.argv = argv
+    def __init__(self, argv, clock):
+        self.argv, self.column = argv, ("wall", "cpu").index(clock)
         self.p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         words = self.answer().split(None, 2)
         self.parameters, self.about = int(words[1]), words[2].strip() if len(words) > 2 else ""
@@ -118,7 +119,7 @@ class Paced:
     def step(self):
         time.sleep(0.05)  # the other's threads shall sleep
         self.p.stdin.write("\n")
-        return float(self.answer().split()[0])
+        return float(self.answer().split()[self.column])
 
     def close(self):
         """Bytes at its peak."""
@@ -129,11 +130,11 @@ class Paced:
         return usage.ru_maxrss * 1024
 
 
-def pairs(a_argv, b_argv, n, warm_up):
+def pairs(a_argv, b_argv, clock, n, warm_up):
     """Median of b's time over a's, their median times, and b as it ended."""
-    a, b = Paced(a_argv), None
+    a, b = Paced(a_argv, clock), None
     try:
-        b = Paced(b_argv)
+        b = Paced(b_argv, clock)
         if a.parameters != b.parameters:
             raise Failed("%d parameters here, %d there: not the same model" % (a.parameters, b.parameters))
         for p in [a, b] * warm_up:
@@ -149,6 +150,15 @@ def pairs(a_argv, b_argv, n, warm_up):
 
 def ours(args, model, *more):
     return [args.bench + "/paced", "%s/%s.lua" % (HERE, model), "training.steps=1000000"] + args.settings + list(more)
+
+
+def alone(args, model, n):
+    """Times of n + 1 steps."""
+    p = Paced(ours(args, model), args.clock)
+    try:
+        return [p.step() for _ in range(n + 1)]
+    finally:
+        p.close()
 
 
 def theirs(args, model, *more):
@@ -180,7 +190,8 @@ def bench_program(args, model, about):
     runs = [train(args, model, 1) for _ in range(1 if quick else 4)]
     run = train(args, model, steps)
     peak, ms = gemms(args, model)
-    warm = run["ms"][2:] if steps > 4 else run["ms"][1:]
+    times = run["ms"] if args.clock == "wall" else alone(args, model, PAIRS[model][quick])
+    warm = times[2:] if len(times) > 4 else times[1:]
     median, least = statistics.median(warm), min(warm)
     flops, limit = about["flops_per_token"], LIMITS[model]
     tokens = MODELS[model]["seq"] * MODELS[model]["rows"]
@@ -212,12 +223,12 @@ def bench_program(args, model, about):
 def bench_pairs(args, model, has_torch):
     n, limit = PAIRS[model][args.quick], LIMITS[model]
     warm_up = 1 if args.quick else 2
-    fast = pairs(ours(args, model), ours(args, model, "debug.reduce=fast"), n, warm_up)
+    fast = pairs(ours(args, model), ours(args, model, "debug.reduce=fast"), args.clock, n, warm_up)
     show("canonical / fast", "%.3f" % (1 / fast["ratio"]), "%d pairs: canonical %.1f ms, fast %.1f ms" % (n, fast["a"], fast["b"]))
     if not has_torch:
         return
     for mode, more in (("eager", []), ("compiled", ["--compile"])):
-        r = pairs(ours(args, model), theirs(args, model, *more), n, warm_up)
+        r = pairs(ours(args, model), theirs(args, model, *more), args.clock, n, warm_up)
         judge(model, "PyTorch %s / titan" % mode, "%.3f" % r["ratio"], r["ratio"] >= limit[mode], ">= %.2f" % limit[mode],
               "%d pairs: %.1f ms, %.1f ms, %.1f GiB; %s" % (n, r["b"], r["a"], r["rss"] / GIB, r["about"]))
         if mode == "compiled":
@@ -241,15 +252,18 @@ def main():
     p.add_argument("--only", choices=sorted(MODELS))
     p.add_argument("--threads", type=int, default=0, help="default: the cores of this process")
     p.add_argument("--python", default=sys.executable, help="an interpreter that may have PyTorch (default: this one)")
+    p.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     args = p.parse_args()
+    args.threads = 1 if args.clock == "cpu" else args.threads
     args.titan = os.path.abspath(args.titan)
     args.bench = os.path.join(os.path.dirname(args.titan), "bench")
     args.settings = ["device.threads=%d" % args.threads] if args.threads else []
     has_torch = subprocess.run([args.python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
     for model in [m for m in MODELS if args.only in (None, m)]:
         about = plan(args, model)
-        print("\ntests/bench/%s.lua: %d parameters, %d x %d tokens a step; %s" % (
-            model, about["parameters"], about["rows"], about["seq"], machine()), flush=True)
+        print("\ntests/bench/%s.lua: %d parameters, %d x %d tokens a step; %s%s" % (
+            model, about["parameters"], about["rows"], about["seq"], machine(),
+            "; processor time of one thread" if args.clock == "cpu" else ""), flush=True)
         bench_program(args, model, about)
         bench_pairs(args, model, has_torch)
     if not has_torch:

@@ -2,33 +2,43 @@
  *
  *     paced RECIPE [section.key=value ...]
  *
- * Says `ready PARAMETERS`; then each line on standard input runs one step, which is answered with its milliseconds and loss.
- * The steps are those of the training loop itself (engine/train.h). Ends at the end of the input. torch_step.py speaks the
+ * Says `ready PARAMETERS`; then each line on standard input runs one step, which is answered with its milliseconds, those of
+ * processor time over all threads, and its loss. The steps are those of the training loop itself (engine/train.h). Ends at the end of the input. torch_step.py speaks the
  * same way; bench_step.py listens.
  */
 #include "graph/cost.h"
 #include "lua/session.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <time.h>
 
 typedef struct run {
     tn_session s;
     volatile int stop;
+    double cpu_s; /* when the step began */
 } run;
 
-static bool told(void)
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool told(run *q)
 {
     char line[64];
-    return fgets(line, sizeof line, stdin) != NULL;
+    bool more = fgets(line, sizeof line, stdin) != NULL;
+    q->cpu_s = cpu_s();
+    return more;
 }
 
 static tn_status on_step(void *user, const tn_train_report *r)
 {
     run *q = user;
-    printf("%.4f %.6f\n", 1e3 * r->step_s, r->loss);
+    printf("%.4f %.4f %.6f\n", 1e3 * r->step_s, 1e3 * (cpu_s() - q->cpu_s), r->loss);
     fflush(stdout);
-    if (!told()) q->stop = 1;
+    if (!told(q)) q->stop = 1;
     return TN_OK;
 }
 
@@ -41,7 +51,7 @@ static tn_status steps(run *q)
     TN_TRY(tn_lr_init(&(tn_lr_options){.steps = n, .warmup_steps = n, .decay_ratio = -1}, &o.lr));
     printf("ready %lld\n", (long long)tn_cost_of(s->train->g).parameters);
     fflush(stdout);
-    if (!told()) return TN_OK;
+    if (!told(q)) return TN_OK;
     tn_status st = tn_train_run(&o);
     return st == TN_STOPPED ? TN_OK : st;
 }
