@@ -182,6 +182,15 @@ TN_UNUSED static void judge(const char *file, const tn_json *j, const char *op, 
         TN_CHECK_MSG(same_type(mesh, &l, type), "%s %s: %s %s: titan says %s, golden %s", file, where, op, text_of(j, "form"), b, a);
 }
 
+TN_UNUSED static bool one_line(const char *where, const char *text, void (*one)(const tn_json *j))
+{
+    const tn_json *j;
+    if (!TN_CHECK_OK(tn_json_parse(where, text, (int64_t)strlen(text), &j))) return false;
+    one(j);
+    tn_json_free(j);
+    return true;
+}
+
 TN_UNUSED static void each_line(const char *name, void (*one)(const tn_json *j))
 {
     char part[64], *line = NULL;
@@ -191,11 +200,7 @@ TN_UNUSED static void each_line(const char *name, void (*one)(const tn_json *j))
     if (!path) return;
     FILE *f = fopen(path, "r");
     if (!TN_CHECK(f)) return;
-    for (ssize_t n; (n = getline(&line, &size, f)) > 1;) {
-        const tn_json *j;
-        if (!TN_CHECK_OK(tn_json_parse(path, line, n, &j))) break;
-        one(j);
-        tn_json_free(j);
+    while (getline(&line, &size, f) > 1 && one_line(path, line, one)) {
     }
     free(line);
     fclose(f);

@@ -309,6 +309,9 @@ int main(void)
 {
     differences = ops_differences;
     n_differences = TN_COUNT(ops_differences);
+    one_line("one row", "{\"id\":\"0\",\"op\":\"add\",\"form\":\"x + y\",\"mode\":\"global\",\"mesh\":{\"tp\":2},\"in\":[{\"shape\":[4,6],\"type\":{\"tp\":\"P\"}},"
+                        "{\"shape\":[4,6],\"type\":{\"tp\":\"P\"}}],\"verdict\":\"ok\",\"out\":[{\"type\":{\"tp\":\"P\"},\"shape\":[4,6]}]}", one_op);
+    n_expressed = 0;
     each_line("ops", one_op);
     report();
     if (n_expressed) printf("  %d gradients have the dual type\n", n_backward);

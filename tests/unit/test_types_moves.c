@@ -1,5 +1,5 @@
 /* test_types_moves.c - transitions and losses against what the package spmd_types decides (golden/types/transitions.jsonl, loss.jsonl):
- * verdict, type, and the collectives that the planner finds forward and backward. The values of transitions are in test_reshard.c. */
+ * verdict, type, and the collectives that the planner finds forward and backward. The values of transitions are in test_reshard_golden.c. */
 #include "graph/passes.h"
 #include "graph/reshard.h"
 #include "tests/golden_types.h"
@@ -73,7 +73,7 @@ static void one_transition(const tn_json *j)
     const char *src = text_of(j, "src"), *dst = text_of(j, "dst"), *why = not_a_transition(j, said);
     tn_mesh mesh = mesh_of(jm);
     tn_layout from, to, up, down;
-    if (is(text_of(j, "kind"), "value")) return; /* tests/unit/test_reshard.c does them */
+    if (is(text_of(j, "kind"), "value")) return; /* tests/unit/test_reshard_golden.c does them */
     if (why) {
         skip("transitions", why);
         return;
@@ -156,6 +156,9 @@ int main(void)
 {
     differences = move_differences;
     n_differences = TN_COUNT(move_differences);
+    one_line("one row", "{\"id\":\"0\",\"mesh\":{\"tp\":2},\"mode\":\"global\",\"call\":\"loss.backward()\","
+                        "\"type\":{\"tp\":\"R\"},\"verdict\":\"error\",\"why\":\"loss_R\"}", one_loss);
+    n_expressed = 0;
     each_line("transitions", one_transition);
     each_line("loss", one_loss);
     report();
