@@ -165,6 +165,13 @@ static void alias_views(planner *q)
     }
 }
 
+/* Still there behind the last node: not even that one may write over it. */
+static void outlive(planner *q, int32_t root, int64_t made)
+{
+    extend(q, root, made, q->g->n_nodes - 1);
+    q->end[root] = q->g->n_nodes + 1;
+}
+
 static void lifetimes(planner *q, int n_keep, const int32_t *keep)
 {
     const tn_graph *g = q->g;
@@ -186,10 +193,9 @@ static void lifetimes(planner *q, int n_keep, const int32_t *keep)
             extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
         }
         if (g->values[v].rank == 0)
-            extend(q, r, made, g->n_nodes - 1); /* small, and what is reported is among them */
+            outlive(q, r, made); /* small, and what is reported is among them */
     }
-    for (int i = 0; i < n_keep; i++)
-        extend(q, find_root(q, keep[i]), g->values[keep[i]].node, g->n_nodes - 1);
+    for (int i = 0; i < n_keep; i++) outlive(q, find_root(q, keep[i]), g->values[keep[i]].node);
 }
 
 static tn_region region_of(const planner *q, int32_t root)
@@ -354,7 +360,7 @@ static tn_status localise(planner *q)
                           &begin));
     q->p->local = values;
     q->p->begin = begin;
-    memcpy(values, g->values, (size_t)g->n_values * sizeof(tn_value));
+    if (g->n_values) memcpy(values, g->values, (size_t)g->n_values * sizeof(tn_value));
     for (int64_t v = 0; v < g->n_values; v++) {
         tn_value *x = &q->p->local[v];
         for (int d = 0; d < x->rank; d++)

@@ -332,6 +332,28 @@ static void memory_that_stays(void)
     }
 }
 
+/* What is kept is not taken over by the last node either. */
+static void kept_values(void)
+{
+    static const char text[] =
+        "graph titan 1\nmesh pp=1 dp_replicate=1 dp_shard=1 cp=1 tp=1\nsums canonical tp=1 seq=1 "
+        "rows=1\nstep rows=2 seq=4 microbatches=1 chunks=1\n"
+        "%w : f32[8,8] {dp:R cp:R tp:R} = state() name=\"w\" @m F head s0\n"
+        "%t : i32[2,4] {dp:R cp:R tp:R} = input() @m F head s0\n"
+        "%x : f32[2,4,8] {dp:R cp:R tp:R} = embedding(%t, %w) @m F microbatch s0\n"
+        "%y : f32[2,4,8] {dp:R cp:R tp:R} = unary(%x) @m F microbatch s0\n";
+    for (int32_t n_keep = 0; n_keep < 2; n_keep++) {
+        tn_graph *g;
+        tn_program *p;
+        int32_t keep = 2;
+        if (!TN_CHECK_OK(tn_graph_parse("hand", text, sizeof text - 1, &g)) ||
+            !TN_CHECK_OK(tn_program_build(g, 0, n_keep, &keep, &p)))
+            continue;
+        TN_CHECK((p->places[2].buffer == p->places[3].buffer) == !n_keep);
+        tn_program_destroy(p);
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------
  * damaged programs */
 
@@ -545,6 +567,7 @@ int main(void)
     sound_programs();
     sound_layouts();
     memory_that_stays();
+    kept_values();
     damaged_programs();
     message();
     return tn_test_done("program");
