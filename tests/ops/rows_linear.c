@@ -1,5 +1,6 @@
 /* Rows of the matrix products. Where a dim that is summed over is placed on an axis, its sum has the leaves of the reduce grid:
  * sums over 1 element, fewer than 8, uneven leaves, units of heads. */
+#include "graph/passes.h"
 #include "tests/ops.h"
 
 /* out[i] += sum over the shared dim; every operand as rows x columns */
@@ -80,8 +81,37 @@ static void build_linear(tn_ops *t, int i)
     tn_ops_node(t, TN_OP_linear, linears[i].attrs, NULL, 1 + linears[i].n, in);
 }
 
+/* The order of a sum: leaves of the grid where its dim is placed on an axis, else one chain; tokens of a weight's gradient. */
+static void check_order(const tn_ops *t, int32_t value, int order, int parts, int levels)
+{
+    tn_graph *low;
+    if (!tn_ops_ok(tn_pass_lower(t->g, &low), "lower")) return;
+    const tn_value *v = &low->values[tn_ops_find_again(t->g, value, low)];
+    const tn_node *n = &low->nodes[v->node];
+    tn_ops_check(n->order == order && (order != TN_ORDER_OVER_PARAM || n->parts == parts), "%s: order %d, %d parts", tn_op_name((tn_op_id)n->op),
+                 n->order, n->parts);
+    tn_ops_check(v->carried == (order == TN_ORDER_OVER_TOKENS) && v->levels == levels, "%s: %d levels", tn_op_name((tn_op_id)n->op), v->levels);
+    tn_graph_destroy(low);
+}
+
+static void orders(void)
+{
+    tn_ops t = tn_ops_begin(1, false);
+    tn_ops_loops(&t, 2, 8, 4, 1);
+    int32_t x = tn_ops_f32(&t, (tn_ops_operand){"2,8,6 {dp:0 cp:1 tp:R}", .a = 1}), w = tn_ops_f32(&t, (tn_ops_operand){"10,6 {dp:R cp:R tp:0}", .a = 1});
+    int32_t w2 = tn_ops_f32(&t, (tn_ops_operand){"3,10 {dp:R cp:R tp:1}", .a = 1}), dy = tn_ops_f32(&t, (tn_ops_operand){"2,8,10 {dp:0 cp:1 tp:2}", .a = 1});
+    int32_t y = TN_OPS_NODE(&t, TN_OP_linear, NULL, x, w), z = TN_OPS_NODE(&t, TN_OP_linear, NULL, y, w2);
+    check_order(&t, y, TN_ORDER_OVER_PARAM, 1, 1);
+    check_order(&t, z, TN_ORDER_OVER_PARAM, 8, 1);
+    check_order(&t, TN_OPS_NODE(&t, TN_OP_linear_bwd_x, NULL, dy, w), TN_ORDER_OVER_PARAM, 8, 1);
+    /* 8 rows are 8 lanes; cut after 2, 4 and 6 of them the stack is at most two levels deep */
+    check_order(&t, TN_OPS_NODE(&t, TN_OP_linear_bwd_w, NULL, dy, x), TN_ORDER_OVER_TOKENS, 0, 2);
+    tn_ops_fini(&t);
+}
+
 static void more_linear(void)
 {
+    orders();
     tn_ops t = tn_ops_begin(1, false);
     int32_t in[3] = {tn_ops_f32(&t, (tn_ops_operand){"2,3,17", .a = 1}), tn_ops_f32(&t, (tn_ops_operand){"5,16", .a = 1})};
     tn_node_desc d = {.op = TN_OP_linear, .n_in = 2, .in = in, .path = "layers.0"};

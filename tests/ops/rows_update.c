@@ -54,18 +54,18 @@ static void more_norm_sum(void)
     tn_ops_fini(&t);
 }
 
-/* Clipped, not clipped, off. The norm of a split gradient is pending; clip reads it whole. */
+/* Clipped, not clipped, off; so small that the 1e-6 shows. The norm of a split gradient is pending; clip reads it whole. */
 static void build_clip(tn_ops *t, int i)
 {
-    static const char *const max[] = {"max_norm=0.25", "max_norm=1e6", "max_norm=0", NULL};
-    int32_t sum = norm(t, i, 40);
+    static const char *const max[] = {"max_norm=0.25", "max_norm=1e6", "max_norm=0", NULL, "max_norm=1e-7"};
+    int32_t sum = norm(t, i, i == 4 ? 1e-6 : 40);
     t->scope = TN_SCOPE_TAIL;
     sum = tn_ops_node(t, TN_OP_redistribute, NULL, "{dp:R cp:R tp:R}", 1, &sum);
     TN_OPS_NODE(t, TN_OP_clip, max[i], sum);
 }
 
 const tn_op_test tn_op_test_norm_sum = {.n_cases = 4, .build = build_norm_sum, .ref = ref_norm_sum, .tolerance = 1e-14, .more = more_norm_sum};
-const tn_op_test tn_op_test_clip = {.n_cases = 4, .build = build_clip, .ref = ref_clip, .tolerance = 1.2e-7};
+const tn_op_test tn_op_test_clip = {.n_cases = 5, .build = build_clip, .ref = ref_clip, .tolerance = 1.2e-7};
 
 /* ---- optimizers */
 
