@@ -36,9 +36,8 @@ struct tn_comm {
     } groups[TN_COMM_PAGE_GROUPS];
 };
 
-enum {
-    SPINS = 4000
-}; /* a few microseconds; four times as many cost more than a sleep when both share a core */
+/* A few microseconds; four times as many cost more than a sleep when two ranks share a core. */
+static const int SPINS = 4000;
 
 static uint64_t all_ranks(int n)
 {

@@ -113,7 +113,7 @@ static tn_status suffer(const fault *f, tn_comm *c)
     if (f->kind == KILL) raise(SIGKILL);
     if (f->kind == STOP) raise(SIGSTOP);
     if (f->kind == LEAVE) _exit(f->phase == EXIT ? 5 : 0);
-    if (f->kind == CRASH) raise(SIGSEGV);
+    if (f->kind == CRASH) raise(SIGTRAP);
     if (c) tn_comm_abort(c, "the soup is cold");
     TN_FAIL(TN_FAILED, "the soup is cold");
 }
@@ -123,7 +123,7 @@ static void *later(void *arg)
     nanosleep(&(struct timespec){0, 100 * 1000 * 1000}, NULL);
     const fault *f = arg;
     if (f->kind == LEAVE) _exit(5); /* with 0 it would have done its part */
-    kill(getpid(), f->kind == KILL ? SIGKILL : f->kind == STOP ? SIGSTOP : SIGSEGV);
+    kill(getpid(), f->kind == KILL ? SIGKILL : f->kind == STOP ? SIGSTOP : SIGTRAP);
     return NULL;
 }
 
