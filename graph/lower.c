@@ -64,12 +64,16 @@ static tn_status attach_tokens(lowering *w, tn_node *n)
                 "%s: %s: a gain that is shared by heads has no token order yet; normalise the "
                 "whole dim",
                 n->path, tn_op_name((tn_op_id)n->op));
-    if (n->op != TN_OP_fold_leaves && x->dim[1].extent != g->seq &&
+    if (n->op != TN_OP_fold_leaves && g->seq > 0 && x->dim[1].extent != g->seq &&
         (x->dim[1].extent * g->grid.seq) % g->seq)
         TN_FAIL(
             TN_BAD_INPUT,
             "%s: %s: a chunk of %lld positions cuts a position part of the reduce grid (seq = %d)",
             n->path, tn_op_name((tn_op_id)n->op), (long long)x->dim[1].extent, g->grid.seq);
+    if (x->rank < 2 || g->seq < 1 || run_leaves(g, n) < 1)
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: its tokens are no whole part of the step's %lld rows of %lld positions",
+                n->path, tn_op_name((tn_op_id)n->op), (long long)g->rows, (long long)g->seq);
     n->order = TN_ORDER_OVER_TOKENS;
     if (!w->tokens) TN_TRY(tn_lower_tokens(g, &w->arena, &w->tokens));
     tn_value *v = &g->values[n->out0];
