@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { COPIES = 0, PENDING = 1, SHARD = 2, LISTS = 625 /* ordered lists of up to 4 axes, a digit to base 5 each */ };
+_Static_assert(TN_N_AXES == 4, "LISTS holds every ordered list of 4 axes");
 
 typedef struct view { /* a packed placement, opened */
     int what[TN_N_AXES];
