@@ -163,6 +163,39 @@ static tn_status to_log(const char *path)
     return st;
 }
 
+/* A shown rank's stdout goes to the terminal and to its log. */
+typedef struct outputs {
+    int out_fd, log_fd;
+} outputs;
+
+static ssize_t tee_write(void *cookie, const char *bytes, size_t n)
+{
+    const outputs *t = cookie;
+    size_t done = 0;
+    while (done < n) {
+        ssize_t k = write(t->out_fd, bytes + done, n - done);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) break;
+        done += (size_t)k;
+    }
+    if (write(t->log_fd, bytes, done) < 0) errno = 0; /* a full disk does not stop what is shown */
+    return (ssize_t)done;
+}
+
+static tn_status to_both(const char *path)
+{
+    static outputs both = {.out_fd = STDOUT_FILENO};
+    static const cookie_io_functions_t calls = {.write = tee_write};
+    both.log_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (both.log_fd < 0) return tn_file_error(path, "create");
+    fflush(stdout);
+    FILE *f = fopencookie(&both, "w", calls);
+    if (!f) return tn_file_error(path, "open");
+    if (isatty(STDOUT_FILENO)) setvbuf(f, NULL, _IOLBF, BUFSIZ);
+    stdout = f;
+    return TN_OK;
+}
+
 tn_status tn_world_log(const tn_world *w, const char *folder)
 {
     char path[PATH_MAX];
@@ -176,12 +209,9 @@ tn_status tn_world_log(const tn_world *w, const char *folder)
         snprintf(page->folder, sizeof page->folder, "%s", folder);
         atomic_store(&page->has_folder, strlen(folder) < sizeof page->folder);
     }
-    tn_status st = TN_OK;
-    if (w->hidden) {
-        snprintf(path, sizeof path, "%s/logs/rank_%d.log", folder, w->rank);
-        st = to_log(path);
-        if (!st) atomic_store(&page->rank[w->rank].logged, 1);
-    }
+    snprintf(path, sizeof path, "%s/logs/rank_%d.log", folder, w->rank);
+    tn_status st = w->hidden ? to_log(path) : to_both(path);
+    if (!st && w->hidden) atomic_store(&page->rank[w->rank].logged, 1);
     tn_comm_page_unmap(page);
     return st;
 }

@@ -38,9 +38,10 @@ tn_status tn_world_launch(const tn_world_launch_options *o, int *signal_out) TN_
  * terminal. */
 bool tn_world_failed(const tn_world *w, const char *text);
 
-/* Where the run writes: a hidden rank's output goes on in FOLDER/logs/rank_R.log, with what it
- * printed before; recorders of an earlier run are removed. Collective in effect: rank 0 before any
- * other. Nothing without a launcher. */
+/* Where the run writes: each rank's output is in FOLDER/logs/rank_R.log from now on (a shown rank's
+ * stdout also where it went before; a hidden rank's log begins with what it had printed), recorders
+ * of an earlier run are removed. Collective in effect: rank 0 before any other. Nothing without a
+ * launcher. */
 tn_status tn_world_log(const tn_world *w, const char *folder) TN_MUST_USE;
 
 /* Threads of one rank: its share of the cores, at least one. */

@@ -69,18 +69,15 @@ static tn_status launch(const tn_args *a, const tn_world *world, char **argv)
     return st;
 }
 
-/* *said: the launcher prints the error. */
-static tn_status run(int argc, char **argv, bool *said)
+static tn_status run(int argc, char **argv, tn_world *world)
 {
     tn_args a;
     TN_TRY(tn_args_parse(argc, argv, &a));
     a.host.print = print_line;
     a.host.overrun = give_up;
-    tn_world world = {.size = 1, .control_fd = -1};
-    tn_status st = tn_world_find(&world);
-    if (!st && a.ranks > 1 && world.control_fd < 0 && !a.print_config) st = launch(&a, &world, argv);
+    tn_status st = tn_world_find(world);
+    if (!st && a.ranks > 1 && world->control_fd < 0 && !a.print_config) st = launch(&a, world, argv);
     else if (!st) st = a.print_config ? print_config(&a) : a.command->run(&a);
-    if (st && st != TN_STOPPED) *said = tn_world_failed(&world, tn_error_text());
     tn_args_fini(&a);
     return st;
 }
@@ -96,15 +93,21 @@ static tn_status finish_output(void)
             errno ? strerror(errno) : "an earlier write failed");
 }
 
+/* By the launcher, where there is one and it writes to the same terminal. */
+static void report(const tn_world *world)
+{
+    if (!tn_world_failed(world, tn_error_text())) print_error(tn_error_text());
+}
+
 int main(int argc, char **argv)
 {
+    tn_world world = {.size = 1, .control_fd = -1};
     signal(SIGPIPE, SIG_IGN);
-    bool said = false;
-    tn_status st = run(argc, argv, &said);
-    if (st != TN_OK && st != TN_STOPPED && !said) print_error(tn_error_text());
+    tn_status st = run(argc, argv, &world);
+    if (st != TN_OK && st != TN_STOPPED) report(&world);
     tn_status output = finish_output();
     if (output && !st) {
-        print_error(tn_error_text());
+        report(&world);
         st = output;
     }
     return st == TN_STOPPED ? 128 + stopped_by : (int)st;

@@ -206,15 +206,19 @@ with temporary() as folder:
     check(not os.listdir(folder), "refused, but wrote %s" % os.listdir(folder))
     got = run("-n", 4, RECIPE, *SMALL, "training.steps=2", cwd=folder)
     check(got.returncode == 0 and got.stdout.count("step: 2 ") == 1, "4 ranks: exit %d: %s" % (got.returncode, got.stderr))
-    for r in (1, 2, 3):
+    for r in range(4):
         with open(os.path.join(folder, "out", "logs", "rank_%d.log" % r)) as f:
-            check("step: 2 " in f.read(), "log of rank %d" % r)
+            log = f.read()
+        check("step: 2 " in log and "done: 2 steps" in log, "log of rank %d: %r" % (r, log))
     got = run("-n", 4, "--log-ranks", "0,2", RECIPE, *SMALL, "training.steps=2", cwd=folder)
     check(got.stdout.count("step: 2 ") == 2, "--log-ranks 0,2: %s" % got.stdout)
     got = run("-n", 4, "--log-ranks=all", RECIPE, *SMALL, "training.steps=2", cwd=folder)
     check(got.stdout.count("step: 2 ") == 4, "--log-ranks all: %s" % got.stdout)
     got = run("-n", 4, "--log-ranks", "4", RECIPE, *SMALL, cwd=folder)
     check(got.returncode == 2 and "--log-ranks 4" in got.stderr, "--log-ranks 4: %s" % got.stderr)
+    with open("/dev/full", "w") as full:
+        got = subprocess.run([TITAN, "-n", "2", RECIPE] + SMALL + ["training.steps=2"], cwd=folder, stdout=full, stderr=subprocess.PIPE, universal_newlines=True)
+    check(got.returncode == 1 and got.stderr.count("\n") == 1 and "standard output" in got.stderr, "a full disk: exit %d: %s" % (got.returncode, got.stderr))
     with open(RECIPE) as f:
         got = run("-n", 2, "-", *SMALL, "training.steps=2", cwd=folder, stdin=f.read())
     check(got.returncode == 0, "recipe on standard input: exit %d: %s" % (got.returncode, got.stderr))

@@ -201,6 +201,7 @@ static void test_launch(void)
     char path[512];
     TN_CHECK_OK(launch(3, "meet", NULL));
     TN_CHECK_OK(launch(3, "log", folder));
+    check_file(folder, "logs/rank_0.log", "rank 0 behind\n");
     check_file(folder, "logs/rank_1.log", "rank 1 before\nrank 1 behind\n");
     check_file(folder, "logs/rank_2.log", "rank 2 before\nrank 2 behind\n");
     TN_CHECK_FAILS(launch(3, "one dies late", folder), TN_FAILED, "rank 1 died: signal 9");
