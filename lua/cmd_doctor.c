@@ -118,7 +118,7 @@ static void tell_libraries(void)
     say("  BLAS", "not used: titan's own kernels keep the order of sums (`ninja bench` compares "
                   "with OpenBLAS, BLIS, oneDNN)");
     say("  HDF5", "not used: checkpoints are not in this build yet");
-    say("ranks", "1: communicators are not in this build yet");
+    say("ranks", "local processes over shared memory (titan -n N)");
     say("  MPI", "not used: one rank");
     say("  NCCL", "not used: one rank, no CUDA");
 }
