@@ -41,7 +41,7 @@ ISAS = {
     "avx2": "-DTN_ISA_avx2 -mavx2 -mfma",
     "avx512": "-DTN_ISA_avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma",
 }
-TSAN_TESTS = ["test_pool", "test_executor"]  # what runs on several threads, where it exists
+TSAN_TESTS = ["test_pool", "test_ops", "test_steps"]  # what runs on several threads, where it exists
 WATCHED = ["tests", "tests/unit", "tests/ops", "tests/fuzz", "tests/bench"]
 
 

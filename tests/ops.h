@@ -1,13 +1,16 @@
 /* ops.h - one row per op: small graphs that hold it, its formula in double, what else it promises.
  *
- * graph/ops.def expands into the table of rows (tests/unit/test_ops.c): an op without a row is a link error. The rows stand in
- * tests/ops/rows_*.c. For each graph of a row the test
- *   - plans and runs it as training does (lower, program, executor), with poison in and around every buffer, on every usable
- *     instruction set with 1 and 2 threads: the same bits, nothing written outside, nothing left out, operands unchanged;
+ * graph/ops.def expands into the table of rows (tests/unit/test_ops.c): an op without a row is a
+ * link error. The rows stand in tests/ops/rows_*.c. For each graph of a row the test
+ *   - plans and runs it as training does (lower, program, executor), with poison in and around
+ * every buffer, on every usable instruction set with 1 and 2 threads: the same bits, nothing
+ * written outside, nothing left out, operands unchanged;
  *   - compares the results with the same graph computed in double by the rows' formulas;
- *   - runs it again with every operand made by a node, so that outputs take over their operands' memory: the same bits;
- *   - where the row says so, adds the op's own gradient nodes for loss = sum of outputs times fixed random weights, runs them,
- *     compares each with its formula and the gradients with central differences of the loss in double.
+ *   - runs it again with every operand made by a node, so that outputs take over their operands'
+ * memory: the same bits;
+ *   - where the row says so, adds the op's own gradient nodes for loss = sum of outputs times fixed
+ * random weights, runs them, compares each with its formula and the gradients with central
+ * differences of the loss in double.
  */
 #ifndef TN_TESTS_OPS_H
 #define TN_TESTS_OPS_H
@@ -27,7 +30,8 @@ typedef enum tn_ops_fill {
 } tn_ops_fill;
 
 typedef struct tn_ops_operand {
-    const char *dims; /* "2,5,17", "2,5,34/2" (units); then its placement where that is not I: "5,17 {dp:R cp:R tp:0}" */
+    const char *dims; /* "2,5,17", "2,5,34/2" (units); then its placement where that is not I: "5,17
+                         {dp:R cp:R tp:0}" */
     tn_ops_fill fill;
     double a;
     const double *given;
@@ -41,7 +45,8 @@ typedef struct tn_ops {
     tn_scope scope;     /* of the next nodes; HEAD and TAIL where the op belongs there */
     tn_phase phase;     /* of the next nodes */
     bool through_nodes; /* f32 operands are made by a node each */
-    int n_leaves;       /* states and inputs; leaf i is named "leaf<i>" and holds content[i] (f32 and i32 are exact in double) */
+    int n_leaves; /* states and inputs; leaf i is named "leaf<i>" and holds content[i] (f32 and i32
+                     are exact in double) */
     int32_t leaf[TN_OPS_MAX];
     double *content[TN_OPS_MAX];
     uint64_t random;
@@ -52,10 +57,13 @@ typedef struct tn_ops {
 int32_t tn_ops_f32(tn_ops *t, tn_ops_operand o);
 int32_t tn_ops_i32(tn_ops *t, tn_ops_operand o);
 
-/* Adds a node; its first output. attrs "k=7 f=silu by=0.5" or NULL; a placement "{...}" for ops that place their output. */
-int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layout, int n_in, const int32_t *in);
-#define TN_OPS_NODE(t, op, attrs, ...)                                                                 \
-    tn_ops_node(t, op, attrs, NULL, TN_COUNT(((const int32_t[]){__VA_ARGS__})), (const int32_t[]){__VA_ARGS__})
+/* Adds a node; its first output. attrs "k=7 f=silu by=0.5" or NULL; a placement "{...}" for ops
+ * that place their output. */
+int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layout, int n_in,
+                    const int32_t *in);
+#define TN_OPS_NODE(t, op, attrs, ...)                                                             \
+    tn_ops_node(t, op, attrs, NULL, TN_COUNT(((const int32_t[]){__VA_ARGS__})),                    \
+                (const int32_t[]){__VA_ARGS__})
 
 /* Rows and positions of a microbatch, runs of the loops. */
 void tn_ops_loops(tn_ops *t, int64_t rows, int64_t seq, int64_t microbatches, int64_t chunks);
@@ -98,13 +106,15 @@ static inline int64_t tn_ops_count(const tn_value *v, int keep)
 
 typedef struct tn_op_test {
     int n_cases;
-    void (*build)(tn_ops *t, int i); /* the graph of case i; the node that is added last is the one under test */
+    void (*build)(
+        tn_ops *t,
+        int i); /* the graph of case i; the node that is added last is the one under test */
     void (*ref)(const tn_ops_ref *r);
     double tolerance; /* |result - double| <= tolerance * (1 + |double|) */
     double gradient;  /* the same for gradients against differences; 0: the op has none */
     int carries;      /* leading outputs that gradients flow through; 0: all */
     double (*loss)(const tn_ops_ref *r); /* where the op's gradient is that of a loss of its own */
-    void (*more)(void); /* layouts, places, errors */
+    void (*more)(void);                  /* layouts, places, errors */
 } tn_op_test;
 
 #define TN_OP(name) extern const tn_op_test tn_op_test_##name;
@@ -124,16 +134,18 @@ bool tn_ops_bad(tn_status st, const char *part);
 tn_ops tn_ops_begin(uint64_t seed, bool through_nodes);
 void tn_ops_fini(tn_ops *t);
 double tn_ops_random(uint64_t *state); /* uniform in [-1, 1) */
-int32_t tn_ops_name_leaf(const tn_graph *g, const char *name); /* value of a state or input, -1: none */
+int32_t tn_ops_name_leaf(const tn_graph *g,
+                         const char *name); /* value of a state or input, -1: none */
 
-/* The value of `to` that is what `value` is in `from`: the same output of the k-th node of the op (of what the lower pass puts in
- * the place of cross_entropy). */
+/* The value of `to` that is what `value` is in `from`: the same output of the k-th node of the op
+ * (of what the lower pass puts in the place of cross_entropy). */
 int32_t tn_ops_find_again(const tn_graph *from, int32_t value, const tn_graph *to);
 
 /* Every value of g in double: values[v] of tn_value_elements each; leaves as t says. */
 double **tn_ops_doubles(const tn_ops *t, const tn_graph *g);
 void tn_ops_doubles_free(double **values, const tn_graph *g);
-void tn_ops_evaluate(const tn_graph *g, double **values, const tn_step *step, int64_t end); /* nodes before `end` */
+void tn_ops_evaluate(const tn_graph *g, double **values, const tn_step *step,
+                     int64_t end); /* nodes before `end` */
 
 /* Results of a graph: f32, i32 or exact sums as bytes, one block per kept value. */
 typedef struct tn_ops_results {
@@ -151,11 +163,14 @@ typedef struct tn_ops_run {
     int64_t watch; /* node, -1: none */
 } tn_ops_run;
 
-/* Plans and runs everywhere as the head of this file says; false: a check failed before there were results. */
+/* Plans and runs everywhere as the head of this file says; false: a check failed before there were
+ * results. */
 bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results *out);
 
-/* Lowers t's graph, runs it everywhere and compares the values with their formulas (tests/unit/test_ops.c). */
-bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values, tn_ops_results *out);
+/* Lowers t's graph, runs it everywhere and compares the values with their formulas
+ * (tests/unit/test_ops.c). */
+bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values,
+                    tn_ops_results *out);
 
 bool tn_ops_same(const tn_ops_results *a, const tn_ops_results *b); /* the same bits */
 void tn_ops_results_free(tn_ops_results *r);

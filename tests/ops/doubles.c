@@ -1,5 +1,5 @@
-/* doubles.c - a graph computed in double, node by node, by the formulas of the rows. Every value has memory of its own; the loops
- * over microbatches and chunks are those of the executor. */
+/* doubles.c - a graph computed in double, node by node, by the formulas of the rows. Every value
+ * has memory of its own; the loops over microbatches and chunks are those of the executor. */
 #include "tests/ops.h"
 
 #include <stdio.h>
@@ -18,7 +18,9 @@ double **tn_ops_doubles(const tn_ops *t, const tn_graph *g)
         char name[16];
         snprintf(name, sizeof name, "leaf%d", i);
         int32_t v = tn_ops_name_leaf(g, name);
-        if (v >= 0) memcpy(values[v], t->content[i], (size_t)tn_value_elements(&g->values[v]) * sizeof **values);
+        if (v >= 0)
+            memcpy(values[v], t->content[i],
+                   (size_t)tn_value_elements(&g->values[v]) * sizeof **values);
     }
     return values;
 }
@@ -36,14 +38,19 @@ typedef struct walk {
     int64_t end;
 } walk;
 
-static void nodes(const walk *w, tn_scope scope, int64_t begin, int64_t end, int64_t microbatch, int64_t chunk)
+static void nodes(const walk *w, tn_scope scope, int64_t begin, int64_t end, int64_t microbatch,
+                  int64_t chunk)
 {
     const tn_graph *g = w->g;
     for (int64_t i = begin; i < end && i < w->end; i++) {
         const tn_node *n = &g->nodes[i];
         if (n->scope != scope || n->n_in == 0) continue;
         int64_t chunks = scope == TN_SCOPE_CHUNK ? g->n_chunks : 1;
-        tn_ops_ref r = {.g = g, .n = n, .microbatch = microbatch, .chunk = chunk, .iteration = microbatch * chunks + chunk,
+        tn_ops_ref r = {.g = g,
+                        .n = n,
+                        .microbatch = microbatch,
+                        .chunk = chunk,
+                        .iteration = microbatch * chunks + chunk,
                         .step = w->step};
         for (int k = 0; k < n->n_in; k++) r.in[k] = w->values[tn_node_in(g, n, k)];
         for (int k = 0; k < n->n_out; k++) r.out[k] = w->values[n->out0 + k];

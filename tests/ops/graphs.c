@@ -1,4 +1,5 @@
-/* graphs.c - building the small graphs of the op tests. A graph that cannot be built is a mistake in a row: said, and the end. */
+/* graphs.c - building the small graphs of the op tests. A graph that cannot be built is a mistake
+ * in a row: said, and the end. */
 #include "tests/ops.h"
 
 #include <math.h>
@@ -24,7 +25,10 @@ tn_ops tn_ops_begin(uint64_t seed, bool through_nodes)
 {
     const tn_mesh mesh = {1, {1, 1, 1, 1}};
     const tn_order_grid grid = {8, 8, 8};
-    tn_ops t = {.scope = TN_SCOPE_MICROBATCH, .through_nodes = through_nodes, .random = seed, .step = {1, 1.0}};
+    tn_ops t = {.scope = TN_SCOPE_MICROBATCH,
+                .through_nodes = through_nodes,
+                .random = seed,
+                .step = {1, 1.0}};
     if (tn_graph_create(&mesh, grid, true, &t.g)) give_up("graph");
     tn_ops_loops(&t, 1, 1, 1, 1);
     return t;
@@ -66,11 +70,16 @@ static double element(tn_ops *t, const tn_ops_operand *o, int64_t i, int64_t las
 {
     double x = tn_ops_random(&t->random);
     switch (o->fill) {
-    case TN_OPS_UNIFORM: return (double)(float)(o->a * (x + (x < 0 ? -0.001 : 0.001)) / 1.001);
-    case TN_OPS_POSITIVE: return (double)(float)(o->a * (0.625 + 0.375 * x));
-    case TN_OPS_BELOW: return floor(o->a * (x + 1) / 2);
-    case TN_OPS_ALONG: return o->a + (double)(i % last);
-    default: return o->given[i % o->n_given];
+    case TN_OPS_UNIFORM:
+        return (double)(float)(o->a * (x + (x < 0 ? -0.001 : 0.001)) / 1.001);
+    case TN_OPS_POSITIVE:
+        return (double)(float)(o->a * (0.625 + 0.375 * x));
+    case TN_OPS_BELOW:
+        return floor(o->a * (x + 1) / 2);
+    case TN_OPS_ALONG:
+        return o->a + (double)(i % last);
+    default:
+        return o->given[i % o->n_given];
     }
 }
 
@@ -84,10 +93,15 @@ static int32_t leaf(tn_ops *t, tn_ops_operand o, tn_dtype dtype)
     like.dtype = (uint8_t)dtype;
     bool input = dtype == TN_I32 && like.rank == 2;
     snprintf(name, sizeof name, "leaf%d", t->n_leaves);
-    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}}, {"kind", {.kind = 's', .u.s = "param"}}};
+    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}},
+                              {"kind", {.kind = 's', .u.s = "param"}}};
     if (dtype == TN_I32 || o.constant) attrs[1].value.u.s = "buffer";
-    tn_node_desc d = {.op = input ? TN_OP_input : TN_OP_state, .n_attrs = input ? 1 : 2, .attrs = attrs, .path = "leaf",
-                      .layout = &layout, .like = &like};
+    tn_node_desc d = {.op = input ? TN_OP_input : TN_OP_state,
+                      .n_attrs = input ? 1 : 2,
+                      .attrs = attrs,
+                      .path = "leaf",
+                      .layout = &layout,
+                      .like = &like};
     if (tn_graph_add(t->g, &d, &v)) give_up(o.dims);
     int64_t n = tn_value_elements(&t->g->values[v]), last = like.dim[like.rank - 1].extent;
     double *x = calloc((size_t)n, sizeof *x);
@@ -114,7 +128,9 @@ int32_t tn_ops_name_leaf(const tn_graph *g, const char *name)
 {
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if ((n->op == TN_OP_state || n->op == TN_OP_input) && !strcmp(tn_node_attr_text(n, "name"), name)) return n->out0;
+        if ((n->op == TN_OP_state || n->op == TN_OP_input) &&
+            !strcmp(tn_node_attr_text(n, "name"), name))
+            return n->out0;
     }
     return -1;
 }
@@ -124,7 +140,8 @@ int32_t tn_ops_name_leaf(const tn_graph *g, const char *name)
 static int read_attrs(char *text, tn_named_attr *out)
 {
     int n = 0;
-    for (char *save = NULL, *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save), n++) {
+    for (char *save = NULL, *w = strtok_r(text, " ", &save); w;
+         w = strtok_r(NULL, " ", &save), n++) {
         char *value = strchr(w, '='), *end;
         if (!value || n == 16) give_up(w);
         *value++ = 0;
@@ -142,17 +159,21 @@ static tn_scope scope_of(const tn_ops *t, tn_op_id op)
 {
     switch (op) {
     case TN_OP_count_labels:
-    case TN_OP_inv_count: return TN_SCOPE_HEAD;
+    case TN_OP_inv_count:
+        return TN_SCOPE_HEAD;
     case TN_OP_norm_sum:
     case TN_OP_clip:
     case TN_OP_adamw:
     case TN_OP_sgd:
-    case TN_OP_reduce: return TN_SCOPE_TAIL;
-    default: return t->scope;
+    case TN_OP_reduce:
+        return TN_SCOPE_TAIL;
+    default:
+        return t->scope;
     }
 }
 
-int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layout, int n_in, const int32_t *in)
+int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layout, int n_in,
+                    const int32_t *in)
 {
     char text[512];
     tn_named_attr named[16];
@@ -160,8 +181,15 @@ int32_t tn_ops_node(tn_ops *t, tn_op_id op, const char *attrs, const char *layou
     int32_t out;
     snprintf(text, sizeof text, "%s", attrs ? attrs : "");
     if (layout && !tn_layout_parse(layout, &to)) give_up(layout);
-    tn_node_desc d = {.op = op, .n_in = n_in, .in = in, .n_attrs = read_attrs(text, named), .attrs = named, .path = "test",
-                      .phase = t->phase, .scope = scope_of(t, op), .layout = layout ? &to : NULL};
+    tn_node_desc d = {.op = op,
+                      .n_in = n_in,
+                      .in = in,
+                      .n_attrs = read_attrs(text, named),
+                      .attrs = named,
+                      .path = "test",
+                      .phase = t->phase,
+                      .scope = scope_of(t, op),
+                      .layout = layout ? &to : NULL};
     if (tn_graph_add(t->g, &d, &out)) give_up(tn_op_name(op));
     t->under_test = t->g->n_nodes - 1;
     return out;

@@ -1,8 +1,9 @@
 /* guarded.c - running a graph as training does, with poison in and around every buffer.
  *
- * The program is the real one; before it is bound its buffers are moved apart, so that between any two of them lies poison (and
- * behind every buffer's last byte, which packing rounds up). Under the address sanitizer the gaps cannot even be read. The device
- * is the CPU's, but its memory is poison where a real one is zero: nothing may count on that. */
+ * The program is the real one; before it is bound its buffers are moved apart, so that between any
+ * two of them lies poison (and behind every buffer's last byte, which packing rounds up). Under the
+ * address sanitizer the gaps cannot even be read. The device is the CPU's, but its memory is poison
+ * where a real one is zero: nothing may count on that. */
 #include "engine/exec.h"
 #include "tests/ops.h"
 
@@ -18,8 +19,14 @@ void __asan_poison_memory_region(const volatile void *p, size_t n);
 void __asan_unpoison_memory_region(const volatile void *p, size_t n);
 static const bool watched = true;
 #else
-static void __asan_poison_memory_region(const volatile void *p, size_t n) { (void)p, (void)n; }
-static void __asan_unpoison_memory_region(const volatile void *p, size_t n) { (void)p, (void)n; }
+static void __asan_poison_memory_region(const volatile void *p, size_t n)
+{
+    (void)p, (void)n;
+}
+static void __asan_unpoison_memory_region(const volatile void *p, size_t n)
+{
+    (void)p, (void)n;
+}
 static const bool watched = false;
 #endif
 
@@ -70,14 +77,16 @@ static void device_destroy(tn_device *d)
     (void)d;
 }
 
-static const tn_device_ops device_ops = {"cpu", device_alloc, device_free, tn_cpu_kernel, device_destroy};
+static const tn_device_ops device_ops = {"cpu", device_alloc, device_free, tn_cpu_kernel,
+                                         device_destroy};
 
 static void device_check(device *q, const char *name)
 {
     for (int i = 0; i < q->n_blocks; i++) {
         unsigned char *end = q->block[i] + GUARD + q->bytes[i];
         __asan_unpoison_memory_region(q->block[i], (size_t)(GUARD + q->bytes[i] + GUARD));
-        tn_ops_check(is_poison(q->block[i], GUARD) && is_poison(end, GUARD), "%s: wrote outside of the memory of a region or of scratch", name);
+        tn_ops_check(is_poison(q->block[i], GUARD) && is_poison(end, GUARD),
+                     "%s: wrote outside of the memory of a region or of scratch", name);
         free(q->block[i]);
     }
     q->n_blocks = 0;
@@ -103,7 +112,8 @@ static void spread(tn_program *p)
         b->offset = cursor[b->region];
         cursor[b->region] += b->bytes + GUARD;
     }
-    for (int64_t v = 0; v < p->g->n_values; v++) p->places[v].offset = p->buffers[p->places[v].buffer].offset;
+    for (int64_t v = 0; v < p->g->n_values; v++)
+        p->places[v].offset = p->buffers[p->places[v].buffer].offset;
     for (int r = 0; r < TN_N_REGIONS; r++) p->region_bytes[r] = cursor[r];
 }
 
@@ -118,15 +128,18 @@ static map map_build(const tn_program *p)
     for (int64_t v = 0; v < p->g->n_values; v++) {
         const tn_value *x = &p->g->values[v];
         const tn_place *at = &p->places[v];
-        if (at->microbatch_stride || at->chunk_stride) continue; /* a piece: the whole is a value of its own */
+        if (at->microbatch_stride || at->chunk_stride)
+            continue; /* a piece: the whole is a value of its own */
         for (int level = 0; level < (x->levels > 1 ? x->levels : 1); level++)
-            memset(m.used[at->region] + at->offset + level * at->level_bytes, 1, (size_t)value_bytes(x));
+            memset(m.used[at->region] + at->offset + level * at->level_bytes, 1,
+                   (size_t)value_bytes(x));
     }
     return m;
 }
 
 /* f over the runs of bytes that belong to nothing. */
-static void gaps(const map *m, void *const base[TN_N_REGIONS], void (*f)(void *user, unsigned char *p, int64_t n), void *user)
+static void gaps(const map *m, void *const base[TN_N_REGIONS],
+                 void (*f)(void *user, unsigned char *p, int64_t n), void *user)
 {
     for (int r = 0; r < TN_N_REGIONS; r++)
         for (int64_t i = 0, end; i < m->bytes[r]; i = end) {
@@ -177,7 +190,8 @@ static void leaves(const tn_ops *t, const tn_exec *e, bool put, const char *name
             else same &= !memcmp(p + 4 * k, want, 4);
         }
         int32_t value = tn_ops_name_leaf(tn_exec_program(e)->g, leaf);
-        if (!put && !updated(tn_exec_program(e), value)) tn_ops_check(same, "%s: operand %s was written to", name, leaf);
+        if (!put && !updated(tn_exec_program(e), value))
+            tn_ops_check(same, "%s: operand %s was written to", name, leaf);
     }
 }
 
@@ -190,7 +204,8 @@ static void take(const tn_exec *e, const tn_ops_run *r, const char *name, tn_ops
         int64_t n = value_bytes(v);
         for (int64_t i = 0; v->dtype == TN_F32 && i < n; i += 4)
             if (is_poison(p + i, 4)) {
-                tn_ops_check(false, "%s: result %d: element %lld was not written", name, k, (long long)(i / 4));
+                tn_ops_check(false, "%s: result %d: element %lld was not written", name, k,
+                             (long long)(i / 4));
                 break;
             }
         if (!out->bytes[k]) {
@@ -202,19 +217,23 @@ static void take(const tn_exec *e, const tn_ops_run *r, const char *name, tn_ops
         }
         int64_t i = 0;
         while (i < n && p[i] == out->bytes[k][i]) i++;
-        tn_ops_check(i == n, "%s: result %d: byte %lld differs from the first run", name, k, (long long)i);
+        tn_ops_check(i == n, "%s: result %d: byte %lld differs from the first run", name, k,
+                     (long long)i);
     }
     out->n = r->n_keep;
 }
 
-static bool run_once(const tn_ops *t, const tn_ops_run *r, const tn_program *p, const map *m, tn_cpu cpu, tn_ops_results *out)
+static bool run_once(const tn_ops *t, const tn_ops_run *r, const tn_program *p, const map *m,
+                     tn_cpu cpu, tn_ops_results *out)
 {
     char name[160];
     device d = {.d = {&device_ops, cpu}};
     tn_memory *memory = NULL;
     tn_exec *e = NULL;
-    snprintf(name, sizeof name, "%s, %s, %d threads", r->name, tn_isa_name(cpu.isa), tn_pool_threads(cpu.pool));
-    bool ok = tn_ops_ok(tn_memory_create(&d.d, NULL, 0, &p, 1, &memory), name) && tn_ops_ok(tn_exec_create(memory, p, &e), name);
+    snprintf(name, sizeof name, "%s, %s, %d threads", r->name, tn_isa_name(cpu.isa),
+             tn_pool_threads(cpu.pool));
+    bool ok = tn_ops_ok(tn_memory_create(&d.d, NULL, 0, &p, 1, &memory), name) &&
+              tn_ops_ok(tn_exec_create(memory, p, &e), name);
     if (ok) {
         leaves(t, e, true, name);
         if (watched) gaps(m, memory->base, gap_close, NULL);
@@ -245,7 +264,9 @@ bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results 
     for (int o = 0; r->watch >= 0 && o < p->g->nodes[r->watch].n_out; o++) {
         const tn_node *n = &p->g->nodes[r->watch];
         int k = o < 4 ? tn_op_get((tn_op_id)n->op)->reuse[o] - 1 : -1;
-        if (k >= 0 && k < n->n_in) out->took_over |= p->places[n->out0 + o].buffer == p->places[tn_node_in(p->g, n, k)].buffer;
+        if (k >= 0 && k < n->n_in)
+            out->took_over |=
+                p->places[n->out0 + o].buffer == p->places[tn_node_in(p->g, n, k)].buffer;
     }
     ok = tn_ops_ok(tn_program_verify(p), r->name);
     spread(p);
@@ -264,7 +285,8 @@ bool tn_ops_same(const tn_ops_results *a, const tn_ops_results *b)
 {
     bool same = a->n == b->n && a->n > 0;
     for (int i = 0; same && i < a->n; i++)
-        same = a->n_bytes[i] == b->n_bytes[i] && !memcmp(a->bytes[i], b->bytes[i], (size_t)a->n_bytes[i]);
+        same = a->n_bytes[i] == b->n_bytes[i] &&
+               !memcmp(a->bytes[i], b->bytes[i], (size_t)a->n_bytes[i]);
     return same;
 }
 

@@ -1,4 +1,5 @@
-/* Rows of embedding and of the loss. Vocabularies: one byte and one more, fewer tokens than the eight parts, one. */
+/* Rows of embedding and of the loss. Vocabularies: one byte and one more, fewer tokens than the
+ * eight parts, one. */
 #include "tests/ops.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@ static int32_t f32(tn_ops *t, const char *dims, double a)
 static int32_t labels(tn_ops *t, const char *dims, double vocab)
 {
     int32_t v = tn_ops_i32(t, (tn_ops_operand){dims, TN_OPS_BELOW, .a = vocab});
-    for (int64_t i = 1; i < tn_value_elements(&t->g->values[v]); i += 3) t->content[t->n_leaves - 1][i] = -100;
+    for (int64_t i = 1; i < tn_value_elements(&t->g->values[v]); i += 3)
+        t->content[t->n_leaves - 1][i] = -100;
     return v;
 }
 
@@ -39,7 +41,8 @@ static void ref_embedding_bwd(const tn_ops_ref *r)
     for (int64_t i = 0; i < vocab * d && !r->iteration; i++) r->out[0][i] = 0;
     for (int64_t i = 0; i < tn_ops_count(tn_ops_in(r, 0), 0); i++)
         for (int64_t k = 0; k < d; k++)
-            if (r->in[0][i] >= 0 && r->in[0][i] < (double)vocab) r->out[0][(int64_t)r->in[0][i] * d + k] += r->in[1][i * d + k];
+            if (r->in[0][i] >= 0 && r->in[0][i] < (double)vocab)
+                r->out[0][(int64_t)r->in[0][i] * d + k] += r->in[1][i * d + k];
 }
 
 static const struct {
@@ -55,7 +58,8 @@ static const struct {
 
 static int32_t ids(tn_ops *t, int i)
 {
-    int32_t v = tn_ops_i32(t, (tn_ops_operand){embeddings[i].ids, TN_OPS_BELOW, .a = embeddings[i].below});
+    int32_t v =
+        tn_ops_i32(t, (tn_ops_operand){embeddings[i].ids, TN_OPS_BELOW, .a = embeddings[i].below});
     loops(t, v);
     return v;
 }
@@ -85,9 +89,15 @@ static void more_embedding(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_embedding = {.n_cases = TN_COUNT(embeddings), .build = build_embedding, .ref = ref_embedding, .gradient = 1e-7,
+const tn_op_test tn_op_test_embedding = {.n_cases = TN_COUNT(embeddings),
+                                         .build = build_embedding,
+                                         .ref = ref_embedding,
+                                         .gradient = 1e-7,
                                          .more = more_embedding};
-const tn_op_test tn_op_test_embedding_bwd = {.n_cases = TN_COUNT(embeddings), .build = build_embedding_bwd, .ref = ref_embedding_bwd, .tolerance = 5e-7};
+const tn_op_test tn_op_test_embedding_bwd = {.n_cases = TN_COUNT(embeddings),
+                                             .build = build_embedding_bwd,
+                                             .ref = ref_embedding_bwd,
+                                             .tolerance = 5e-7};
 
 /* ---- cross entropy: whole, in parts, merged */
 
@@ -123,7 +133,8 @@ static void ref_parts(const tn_ops_ref *r)
         for (int64_t p = 0; p < parts; p++) {
             const double *z = r->in[0] + i * vocab;
             double *out = r->out[0] + (i * parts + p) * 3;
-            int64_t from = p * vocab / parts, to = (p + 1) * vocab / parts, label = (int64_t)r->in[1][i];
+            int64_t from = p * vocab / parts, to = (p + 1) * vocab / parts,
+                    label = (int64_t)r->in[1][i];
             out[0] = from < to ? z[from] : 0;
             out[1] = out[2] = 0;
             for (int64_t k = from; k < to; k++) out[0] = z[k] > out[0] ? z[k] : out[0];
@@ -162,7 +173,11 @@ static void ref_loss_bwd(const tn_ops_ref *r)
 static const struct {
     const char *logits, *labels;
     double vocab, size;
-} losses[] = {{"1,1,1", "1,1", 1, 3}, {"2,5,257", "2,5", 257, 4}, {"3,7,5", "3,7", 5, 9}, {"1,33,8", "1,33", 8, 30}, {"2,3,1999 {dp:0 cp:1 tp:2}", "2,3 {dp:0 cp:1 tp:I}", 1999, 6}};
+} losses[] = {{"1,1,1", "1,1", 1, 3},
+              {"2,5,257", "2,5", 257, 4},
+              {"3,7,5", "3,7", 5, 9},
+              {"1,33,8", "1,33", 8, 30},
+              {"2,3,1999 {dp:0 cp:1 tp:2}", "2,3 {dp:0 cp:1 tp:I}", 1999, 6}};
 
 /* The count is pending where the labels are split. */
 static int32_t inverse_count(tn_ops *t, int32_t y)
@@ -176,16 +191,19 @@ static int32_t inverse_count(tn_ops *t, int32_t y)
 
 static void build_cross_entropy(tn_ops *t, int i)
 {
-    int32_t z = f32(t, losses[i].logits, losses[i].size), y = labels(t, losses[i].labels, losses[i].vocab);
+    int32_t z = f32(t, losses[i].logits, losses[i].size),
+            y = labels(t, losses[i].labels, losses[i].vocab);
     int32_t inv = inverse_count(t, labels(t, "2,5", 9)); /* of the step: others may count, too */
     TN_OPS_NODE(t, TN_OP_cross_entropy, NULL, z, y, inv);
 }
 
-/* The lower pass: every cross_entropy is its parts, gathered where the vocabulary is split, and merged. */
+/* The lower pass: every cross_entropy is its parts, gathered where the vocabulary is split, and
+ * merged. */
 static void more_cross_entropy(void)
 {
     tn_ops t = tn_ops_begin(1, false);
-    int32_t in[3] = {f32(&t, "2,5,7", 1), f32(&t, "2,5", 1), inverse_count(&t, labels(&t, "2,5", 7))};
+    int32_t in[3] = {f32(&t, "2,5,7", 1), f32(&t, "2,5", 1),
+                     inverse_count(&t, labels(&t, "2,5", 7))};
     tn_node_desc d = {.op = TN_OP_cross_entropy, .n_in = 3, .in = in, .path = "loss"};
     tn_ops_bad(tn_graph_add(t.g, &d, NULL), "loss: cross_entropy: operand 1 must be i32 labels");
     in[1] = labels(&t, "2,4", 7);
@@ -195,22 +213,26 @@ static void more_cross_entropy(void)
 
 static void build_parts(tn_ops *t, int i)
 {
-    int32_t z = f32(t, losses[i].logits, losses[i].size), y = labels(t, losses[i].labels, losses[i].vocab);
+    int32_t z = f32(t, losses[i].logits, losses[i].size),
+            y = labels(t, losses[i].labels, losses[i].vocab);
     TN_OPS_NODE(t, TN_OP_loss_parts, NULL, z, y);
 }
 
 /* The last case: parts that no vocabulary gave, many of them absent. */
 static void build_merge(tn_ops *t, int i)
 {
-    static const double odd[] = {0, 0, 0, -3, 2.5, 0, 0, 0, 0, 40, 1, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -90, 7, -90};
+    static const double odd[] = {0, 0, 0, -3, 2.5, 0, 0, 0, 0, 40, 1, 40, 0, 0,   0, 0,
+                                 0, 0, 0, 0,  0,   0, 0, 0, 0, 0,  0, 0,  0, 0,   0, 0,
+                                 0, 0, 0, 0,  0,   0, 0, 0, 0, 0,  0, 0,  0, -90, 7, -90};
     int32_t stats;
     if (i == TN_COUNT(losses)) {
-        stats = tn_ops_f32(t, (tn_ops_operand){"1,19,8,3", TN_OPS_GIVEN, .given = odd, .n_given = TN_COUNT(odd)});
+        stats = tn_ops_f32(
+            t, (tn_ops_operand){"1,19,8,3", TN_OPS_GIVEN, .given = odd, .n_given = TN_COUNT(odd)});
         TN_OPS_NODE(t, TN_OP_loss_merge, NULL, stats, labels(t, "1,19", 5));
         return;
     }
-    int32_t z = f32(t, losses[i].logits, losses[i].size), y = labels(t, losses[i].labels, losses[i].vocab);
+    int32_t z = f32(t, losses[i].logits, losses[i].size),
+            y = labels(t, losses[i].labels, losses[i].vocab);
     stats = TN_OPS_NODE(t, TN_OP_loss_parts, NULL, z, y);
     if (i == 4) stats = tn_ops_node(t, TN_OP_redistribute, NULL, "{dp:0 cp:1 tp:I}", 1, &stats);
     TN_OPS_NODE(t, TN_OP_loss_merge, NULL, stats, y);
@@ -219,16 +241,26 @@ static void build_merge(tn_ops *t, int i)
 static void build_loss_bwd(tn_ops *t, int i)
 {
     static const char *const lse[] = {"1,1", "2,5", "3,7", "1,33", "2,3 {dp:0 cp:1 tp:I}"};
-    int32_t z = f32(t, losses[i].logits, losses[i].size), y = labels(t, losses[i].labels, losses[i].vocab), all = inverse_count(t, y);
-    int32_t l = tn_ops_f32(t, (tn_ops_operand){lse[i], TN_OPS_POSITIVE, .a = 2 * losses[i].size, .constant = true});
+    int32_t z = f32(t, losses[i].logits, losses[i].size),
+            y = labels(t, losses[i].labels, losses[i].vocab), all = inverse_count(t, y);
+    int32_t l = tn_ops_f32(
+        t, (tn_ops_operand){lse[i], TN_OPS_POSITIVE, .a = 2 * losses[i].size, .constant = true});
     TN_OPS_NODE(t, TN_OP_loss_bwd, NULL, z, y, l, all);
 }
 
-const tn_op_test tn_op_test_cross_entropy = {.n_cases = TN_COUNT(losses), .build = build_cross_entropy, .ref = ref_cross_entropy,
-                                             .tolerance = 5e-7, .gradient = 2e-7, .loss = mean_loss, .more = more_cross_entropy};
-const tn_op_test tn_op_test_loss_parts = {.n_cases = TN_COUNT(losses), .build = build_parts, .ref = ref_parts, .tolerance = 3e-7};
-const tn_op_test tn_op_test_loss_merge = {.n_cases = TN_COUNT(losses) + 1, .build = build_merge, .ref = ref_merge, .tolerance = 3e-7};
-const tn_op_test tn_op_test_loss_bwd = {.n_cases = TN_COUNT(losses), .build = build_loss_bwd, .ref = ref_loss_bwd, .tolerance = 3e-7};
+const tn_op_test tn_op_test_cross_entropy = {.n_cases = TN_COUNT(losses),
+                                             .build = build_cross_entropy,
+                                             .ref = ref_cross_entropy,
+                                             .tolerance = 5e-7,
+                                             .gradient = 2e-7,
+                                             .loss = mean_loss,
+                                             .more = more_cross_entropy};
+const tn_op_test tn_op_test_loss_parts = {
+    .n_cases = TN_COUNT(losses), .build = build_parts, .ref = ref_parts, .tolerance = 3e-7};
+const tn_op_test tn_op_test_loss_merge = {
+    .n_cases = TN_COUNT(losses) + 1, .build = build_merge, .ref = ref_merge, .tolerance = 3e-7};
+const tn_op_test tn_op_test_loss_bwd = {
+    .n_cases = TN_COUNT(losses), .build = build_loss_bwd, .ref = ref_loss_bwd, .tolerance = 3e-7};
 
 /* ---- sums and counts */
 
@@ -241,7 +273,8 @@ static void ref_sum(const tn_ops_ref *r)
 static void ref_count(const tn_ops_ref *r)
 {
     r->out[0][0] = 0;
-    for (int64_t i = 0; i < tn_ops_count(tn_ops_in(r, 0), 0); i++) r->out[0][0] += r->in[0][i] != -100;
+    for (int64_t i = 0; i < tn_ops_count(tn_ops_in(r, 0), 0); i++)
+        r->out[0][0] += r->in[0][i] != -100;
 }
 
 static void ref_inv(const tn_ops_ref *r)
@@ -259,8 +292,10 @@ static void build_sum(tn_ops *t, int i)
 static int32_t some_labels(tn_ops *t, int i)
 {
     static const double none[] = {-100}, one[] = {-100, 0, -100};
-    if (i == 0) return tn_ops_i32(t, (tn_ops_operand){"2,5", TN_OPS_GIVEN, .given = none, .n_given = 1});
-    if (i == 1) return tn_ops_i32(t, (tn_ops_operand){"1,3", TN_OPS_GIVEN, .given = one, .n_given = 3});
+    if (i == 0)
+        return tn_ops_i32(t, (tn_ops_operand){"2,5", TN_OPS_GIVEN, .given = none, .n_given = 1});
+    if (i == 1)
+        return tn_ops_i32(t, (tn_ops_operand){"1,3", TN_OPS_GIVEN, .given = one, .n_given = 3});
     return labels(t, i == 2 ? "7,33" : "1,1", 5);
 }
 
@@ -283,6 +318,9 @@ static void more_count(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_loss_sum = {.n_cases = 4, .build = build_sum, .ref = ref_sum, .tolerance = 1e-12};
-const tn_op_test tn_op_test_count_labels = {.n_cases = 4, .build = build_count, .ref = ref_count, .more = more_count};
-const tn_op_test tn_op_test_inv_count = {.n_cases = 4, .build = build_inv, .ref = ref_inv, .tolerance = 6e-8};
+const tn_op_test tn_op_test_loss_sum = {
+    .n_cases = 4, .build = build_sum, .ref = ref_sum, .tolerance = 1e-12};
+const tn_op_test tn_op_test_count_labels = {
+    .n_cases = 4, .build = build_count, .ref = ref_count, .more = more_count};
+const tn_op_test tn_op_test_inv_count = {
+    .n_cases = 4, .build = build_inv, .ref = ref_inv, .tolerance = 6e-8};

@@ -1,4 +1,5 @@
-/* sums.c - sums over tokens, cut over microbatches and loss chunks: the bits of the uncut sum (DESIGN.md 7 (5), (8), (13)). */
+/* sums.c - sums over tokens, cut over microbatches and loss chunks: the bits of the uncut sum
+ * (DESIGN.md 7 (5), (8), (13)). */
 #include "graph/passes.h"
 #include "tests/ops.h"
 
@@ -23,7 +24,8 @@ static int32_t piece(tn_ops *t, const cut *c, bool chunk, int32_t x)
         seq = seq * rows / c->chunks;
         rows = 1;
     }
-    snprintf(attrs, sizeof attrs, "over=%s rows=%lld seq=%lld", chunk ? "chunk" : "microbatch", (long long)rows, (long long)seq);
+    snprintf(attrs, sizeof attrs, "over=%s rows=%lld seq=%lld", chunk ? "chunk" : "microbatch",
+             (long long)rows, (long long)seq);
     return TN_OPS_NODE(t, TN_OP_chunk, attrs, x);
 }
 
@@ -40,7 +42,8 @@ static tn_ops build(const cut *c, int32_t sums[N_SUMS])
     tn_ops t = tn_ops_begin(11, false);
     t.g->grid = c->grid;
     tn_ops_loops(&t, c->rows / c->microbatches, c->seq, c->microbatches, c->chunks);
-    int32_t dy = operand(&t, c, ",5", false), x = operand(&t, c, ",7", false), dn = operand(&t, c, ",7", false), r = operand(&t, c, "", false),
+    int32_t dy = operand(&t, c, ",5", false), x = operand(&t, c, ",7", false),
+            dn = operand(&t, c, ",7", false), r = operand(&t, c, "", false),
             ids = operand(&t, c, "", true), nll = operand(&t, c, "", false);
     int32_t *const all[] = {&dy, &x, &dn, &r, &ids, &nll};
     for (int i = 0; i < TN_COUNT(all); i++) *all[i] = piece(&t, c, false, *all[i]);
@@ -58,8 +61,8 @@ static bool compute(const cut *c, tn_ops_results *out)
     char name[96];
     int32_t sums[N_SUMS];
     tn_ops t = build(c, sums);
-    snprintf(name, sizeof name, "sums of %lld x %lld in %lld x %lld pieces", (long long)c->rows, (long long)c->seq, (long long)c->microbatches,
-             (long long)c->chunks);
+    snprintf(name, sizeof name, "sums of %lld x %lld in %lld x %lld pieces", (long long)c->rows,
+             (long long)c->seq, (long long)c->microbatches, (long long)c->chunks);
     bool ok = tn_ops_compute(name, &t, N_SUMS, sums, out);
     tn_ops_fini(&t);
     return ok;
@@ -75,16 +78,20 @@ static void compare_cuts(int64_t rows, int64_t seq, const int64_t (*pieces)[2], 
         const cut c = {rows, seq, pieces[i][0], pieces[i][1], grid};
         if (compute(&c, &some))
             for (int k = 0; k < N_SUMS; k++)
-                tn_ops_check(!memcmp(whole.bytes[k], some.bytes[k], (size_t)whole.n_bytes[k]), "sum %d of %lld x %lld: other bits in %lld x %lld pieces", k,
-                             (long long)rows, (long long)seq, (long long)c.microbatches, (long long)c.chunks);
+                tn_ops_check(!memcmp(whole.bytes[k], some.bytes[k], (size_t)whole.n_bytes[k]),
+                             "sum %d of %lld x %lld: other bits in %lld x %lld pieces", k,
+                             (long long)rows, (long long)seq, (long long)c.microbatches,
+                             (long long)c.chunks);
         tn_ops_results_free(&some);
     }
     /* another grid is another order: were these the same bits, the test above would say nothing */
     tn_ops_results other = {0};
     if (compute(&(cut){rows, seq, 1, 1, {8, 1, 1}}, &other)) {
         for (int k = 0; k < 3; k++)
-            tn_ops_check(memcmp(whole.bytes[k], other.bytes[k], (size_t)whole.n_bytes[k]), "sum %d does not depend on its order", k);
-        tn_ops_check(!memcmp(whole.bytes[3], other.bytes[3], (size_t)whole.n_bytes[3]), "the exact sum depends on its order");
+            tn_ops_check(memcmp(whole.bytes[k], other.bytes[k], (size_t)whole.n_bytes[k]),
+                         "sum %d does not depend on its order", k);
+        tn_ops_check(!memcmp(whole.bytes[3], other.bytes[3], (size_t)whole.n_bytes[3]),
+                     "the exact sum depends on its order");
     }
     tn_ops_results_free(&other);
     tn_ops_results_free(&whole);
@@ -102,7 +109,8 @@ static void refuse_cut_part(void)
 
 void tn_ops_test_sums(void)
 {
-    static const int64_t even[][2] = {{2, 1}, {3, 1}, {6, 1}, {1, 2}, {1, 6}, {1, 12}, {2, 3}, {3, 4}, {6, 2}, {6, 4}, {6, 8}};
+    static const int64_t even[][2] = {{2, 1}, {3, 1}, {6, 1}, {1, 2}, {1, 6}, {1, 12},
+                                      {2, 3}, {3, 4}, {6, 2}, {6, 4}, {6, 8}};
     static const int64_t many[][2] = {{17, 1}, {1, 17}}, odd[][2] = {{5, 1}, {1, 5}};
     compare_cuts(6, 24, even, TN_COUNT(even));
     compare_cuts(17, 8, many, TN_COUNT(many)); /* more rows than lanes */

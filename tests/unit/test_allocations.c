@@ -1,5 +1,6 @@
-/* Every allocation fails in turn, from the text of a graph to an executor that has run: each failure is TN_FAILED with a message,
- * leaks nothing (the address sanitizer looks), leaves what it was given as it was, and the next try succeeds. */
+/* Every allocation fails in turn, from the text of a graph to an executor that has run: each
+ * failure is TN_FAILED with a message, leaks nothing (the address sanitizer looks), leaves what it
+ * was given as it was, and the next try succeeds. */
 #include "engine/device.h"
 #include "engine/exec.h"
 #include "engine/init.h"
@@ -9,12 +10,14 @@
 #include "lua/session.h"
 #include "tests/traced.h"
 
-static char recipe[] =
-    "return require('titan').recipe { device = { kind = 'cpu', threads = 2 }, data = { source = 'random' }, "
-    "training = { steps = 1, seq_len = 8, local_batch_size = 1 }, "
-    "model = require('models.llama3').debug { n_layers = 1, dim = 8, n_heads = 2, n_kv_heads = 1, ffn_dim = 6, vocab_size = 5 } }";
+static char recipe[] = "return require('titan').recipe { device = { kind = 'cpu', threads = 2 }, "
+                       "data = { source = 'random' }, "
+                       "training = { steps = 1, seq_len = 8, local_batch_size = 1 }, "
+                       "model = require('models.llama3').debug { n_layers = 1, dim = 8, n_heads = "
+                       "2, n_kv_heads = 1, ffn_dim = 6, vocab_size = 5 } }";
 
-/* In the hostile build every piece of an arena is an allocation: so many of them are tried, spread over all. */
+/* In the hostile build every piece of an arena is an allocation: so many of them are tried, spread
+ * over all. */
 enum { MOST = 400 };
 
 /* Counts the allocations of a call that succeeds; -1: it does not. */
@@ -26,14 +29,17 @@ static int64_t count(const char *what, tn_status (*fn)(void *arg), void *arg)
     return tn_mem_count() - begun;
 }
 
-static void fail_at(const char *what, tn_status (*fn)(void *arg), void *arg, int64_t n, bool may_succeed)
+static void fail_at(const char *what, tn_status (*fn)(void *arg), void *arg, int64_t n,
+                    bool may_succeed)
 {
     tn_error_clear();
     tn_mem_fail_at(n);
     tn_status st = fn(arg);
     tn_mem_fail_at(0);
-    TN_CHECK_MSG((st == TN_OK && may_succeed) || (st == TN_FAILED && !strncmp(tn_error_text(), "memory: ", 8)),
-                 "%s: allocation %lld fails: status %d, '%s'", what, (long long)n, (int)st, tn_error_text());
+    TN_CHECK_MSG((st == TN_OK && may_succeed) ||
+                     (st == TN_FAILED && !strncmp(tn_error_text(), "memory: ", 8)),
+                 "%s: allocation %lld fails: status %d, '%s'", what, (long long)n, (int)st,
+                 tn_error_text());
 }
 
 static void fail_in_turn(const char *what, tn_status (*fn)(void *arg), void *arg)
@@ -43,7 +49,8 @@ static void fail_in_turn(const char *what, tn_status (*fn)(void *arg), void *arg
     TN_CHECK_MSG(fn(arg) == TN_OK, "%s: not again after failures: %s", what, tn_error_text());
 }
 
-/* ---------------------------------------------------------------------------------------------- graphs */
+/* ----------------------------------------------------------------------------------------------
+ * graphs */
 
 static tn_status parse(const tn_text *text, tn_graph **out)
 {
@@ -73,16 +80,26 @@ static const char *const passes[] = {"differentiate", "lower", "fuse", "storage"
 static tn_status run_pass(int i, const tn_graph *g, tn_graph **out)
 {
     static const tn_optimizer_group group = {"", 0.02, 0.9, 0.95, 1e-8, 0.1, 0.9};
-    const tn_pass_options o = {.recompute = TN_RECOMPUTE_FULL, .n_groups = 1, .groups = &group, .group_of = group_of, .max_norm = 1, .compute = TN_F32};
+    const tn_pass_options o = {.recompute = TN_RECOMPUTE_FULL,
+                               .n_groups = 1,
+                               .groups = &group,
+                               .group_of = group_of,
+                               .max_norm = 1,
+                               .compute = TN_F32};
     switch (i) {
     case 0:
         for (int64_t k = 0; k < g->n_nodes; k++)
-            if (g->nodes[k].op == TN_OP_loss_sum) return tn_pass_differentiate(g, g->nodes[k].out0, out);
+            if (g->nodes[k].op == TN_OP_loss_sum)
+                return tn_pass_differentiate(g, g->nodes[k].out0, out);
         TN_FAIL(TN_BAD_INPUT, "no loss");
-    case 1: return tn_pass_lower(g, out);
-    case 2: return tn_pass_fuse(g, out);
-    case 3: return tn_pass_storage(g, &o, out);
-    default: return tn_pass_recompute(g, &o, out);
+    case 1:
+        return tn_pass_lower(g, out);
+    case 2:
+        return tn_pass_fuse(g, out);
+    case 3:
+        return tn_pass_storage(g, &o, out);
+    default:
+        return tn_pass_recompute(g, &o, out);
     }
 }
 
@@ -103,7 +120,8 @@ static tn_status pass(void *arg)
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- programs */
+/* ----------------------------------------------------------------------------------------------
+ * programs */
 
 /* From a copy: the program takes its graph over, also when it fails. */
 static tn_status plan(const tn_graph *in, tn_program **out)
@@ -156,15 +174,19 @@ static tn_status open_session(void *arg)
     return st;
 }
 
-/* Some of Lua's, which collects its garbage and asks again, and the last ones: memory, executors, data. */
+/* Some of Lua's, which collects its garbage and asks again, and the last ones: memory, executors,
+ * data. */
 static void fail_session(void)
 {
     int64_t total = count("a session", open_session, recipe);
-    for (int64_t n = 1; n < total - 60; n += total / 20) fail_at("a session", open_session, recipe, n, true);
-    for (int64_t n = total - 60; n <= total && total > 0; n++) fail_at("a session", open_session, recipe, n, false);
+    for (int64_t n = 1; n < total - 60; n += total / 20)
+        fail_at("a session", open_session, recipe, n, true);
+    for (int64_t n = total - 60; n <= total && total > 0; n++)
+        fail_at("a session", open_session, recipe, n, false);
 }
 
-/* ---------------------------------------------------------------------------------------------- all of it */
+/* ----------------------------------------------------------------------------------------------
+ * all of it */
 
 static bool traced_text(tn_text *out)
 {
@@ -172,7 +194,8 @@ static bool traced_text(tn_text *out)
     tn_trace_options o = options_of(TN_TRACE_TRAIN, true);
     o.rows = o.n_microbatches = o.chunk_rows = 1;
     o.seq = o.chunk_seq = 8;
-    bool ok = TN_CHECK_OK(trace_with(recipe, &o, &f)) && TN_CHECK_OK(tn_graph_print(f.t.g, NULL, out));
+    bool ok =
+        TN_CHECK_OK(trace_with(recipe, &o, &f)) && TN_CHECK_OK(tn_graph_print(f.t.g, NULL, out));
     fini(&f);
     return ok;
 }

@@ -1,4 +1,5 @@
-/* Every op: kernels against formulas in double, gradients against differences, poison everywhere. tests/ops.h says how. */
+/* Every op: kernels against formulas in double, gradients against differences, poison everywhere.
+ * tests/ops.h says how. */
 #include "tests/ops.h"
 
 #include "graph/passes.h"
@@ -42,7 +43,8 @@ bool tn_ops_bad(tn_status st, const char *part)
     return TN_CHECK_FAILS(st, TN_BAD_INPUT, part);
 }
 
-/* ---------------------------------------------------------------------------------------------- results and doubles */
+/* ----------------------------------------------------------------------------------------------
+ * results and doubles */
 
 static double as_double(const tn_graph *g, int32_t value, const unsigned char *bytes, int64_t i)
 {
@@ -50,7 +52,8 @@ static double as_double(const tn_graph *g, int32_t value, const unsigned char *b
     if (v->dtype == TN_EXACT) {
         tn_exact sum;
         memcpy(&sum, bytes, sizeof sum);
-        return g->nodes[v->node].op == TN_OP_norm_sum ? tn_exact_get_squares(&sum) : tn_exact_get(&sum);
+        return g->nodes[v->node].op == TN_OP_norm_sum ? tn_exact_get_squares(&sum)
+                                                      : tn_exact_get(&sum);
     }
     if (v->dtype == TN_I32) {
         int32_t n;
@@ -64,23 +67,27 @@ static double as_double(const tn_graph *g, int32_t value, const unsigned char *b
 
 static bool near(double got, double want, double tolerance)
 {
-    return got == want || fabs(got - want) <= tolerance * (1 + fabs(want)); /* a NaN is near nothing */
+    return got == want ||
+           fabs(got - want) <= tolerance * (1 + fabs(want)); /* a NaN is near nothing */
 }
 
-static void compare(const char *name, const tn_graph *g, int32_t value, const unsigned char *bytes, const double *want)
+static void compare(const char *name, const tn_graph *g, int32_t value, const unsigned char *bytes,
+                    const double *want)
 {
     const tn_value *v = &g->values[value];
     tn_op_id op = (tn_op_id)g->nodes[v->node].op;
     double tolerance = rows[op]->tolerance, worst = 0;
     int64_t at = -1;
     for (int64_t i = 0; i < tn_value_elements(v); i++) {
-        double got = as_double(g, value, bytes, i), error = fabs(got - want[i]) / (1 + fabs(want[i]));
+        double got = as_double(g, value, bytes, i),
+               error = fabs(got - want[i]) / (1 + fabs(want[i]));
         if (near(got, want[i], tolerance) || (at >= 0 && error <= worst)) continue;
         worst = error;
         at = i;
     }
-    TN_CHECK_MSG(at < 0, "%s: %s output %d element %lld is %.9g, expected %.9g", name, tn_op_name(op), v->out, (long long)at,
-                 at < 0 ? 0 : as_double(g, value, bytes, at), at < 0 ? 0 : want[at]);
+    TN_CHECK_MSG(at < 0, "%s: %s output %d element %lld is %.9g, expected %.9g", name,
+                 tn_op_name(op), v->out, (long long)at, at < 0 ? 0 : as_double(g, value, bytes, at),
+                 at < 0 ? 0 : want[at]);
 }
 
 typedef struct kept {
@@ -95,7 +102,8 @@ static void keep(kept *k, int32_t value)
     if (TN_CHECK(k->n < TN_OPS_MAX)) k->value[k->n++] = value;
 }
 
-bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values, tn_ops_results *out)
+bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *values,
+                    tn_ops_results *out)
 {
     tn_graph *low, *copy;
     int32_t lowered[TN_OPS_MAX];
@@ -107,13 +115,15 @@ bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *val
     bool ok = tn_ops_ok(tn_pass_lower(t->g, &copy), name); /* the program takes its graph over */
     tn_ops_run r = {name, copy, n, lowered, low->values[watch].node};
     if (ok) ok = tn_ops_run_everywhere(t, &r, out);
-    for (int i = 0; ok && i < n; i++) compare(name, low, lowered[i], out->bytes[i], doubles[lowered[i]]);
+    for (int i = 0; ok && i < n; i++)
+        compare(name, low, lowered[i], out->bytes[i], doubles[lowered[i]]);
     tn_ops_doubles_free(doubles, low);
     tn_graph_destroy(low);
     return ok;
 }
 
-/* ---------------------------------------------------------------------------------------------- forward */
+/* ----------------------------------------------------------------------------------------------
+ * forward */
 
 /* Can an output of the node lie where one of its operands was? */
 static bool may_take_over(const tn_graph *g, const tn_node *n)
@@ -131,7 +141,8 @@ static bool may_take_over(const tn_graph *g, const tn_node *n)
     return false;
 }
 
-static void forward_case(const char *name, tn_op_id op, int i, bool through_nodes, tn_ops_results *out)
+static void forward_case(const char *name, tn_op_id op, int i, bool through_nodes,
+                         tn_ops_results *out)
 {
     tn_ops t = tn_ops_begin((uint64_t)op * 100 + (uint64_t)i, through_nodes);
     kept k = {0};
@@ -144,7 +155,8 @@ static void forward_case(const char *name, tn_op_id op, int i, bool through_node
     tn_ops_fini(&t);
 }
 
-/* ---------------------------------------------------------------------------------------------- gradients */
+/* ----------------------------------------------------------------------------------------------
+ * gradients */
 
 enum { PROBES = 20 };
 
@@ -185,7 +197,8 @@ static double difference(gradient *q, int32_t leaf, const double *u, int64_t n)
 }
 
 /* Single elements, and one direction through all of them. */
-static void compare_differences(const char *name, gradient *q, int32_t leaf, int32_t grad, const unsigned char *bytes)
+static void compare_differences(const char *name, gradient *q, int32_t leaf, int32_t grad,
+                                const unsigned char *bytes)
 {
     const tn_graph *g = q->t.g;
     int64_t n = tn_value_elements(&g->values[leaf]);
@@ -197,7 +210,8 @@ static void compare_differences(const char *name, gradient *q, int32_t leaf, int
         u[i] = 1;
         double got = as_double(g, grad, bytes, i), want = difference(q, leaf, u, n);
         u[i] = 0;
-        TN_CHECK_MSG(near(got, want, q->row->gradient), "%s: gradient of operand element %lld is %.9g, by differences %.9g", name,
+        TN_CHECK_MSG(near(got, want, q->row->gradient),
+                     "%s: gradient of operand element %lld is %.9g, by differences %.9g", name,
                      (long long)i, got, want);
     }
     for (int64_t i = 0; i < n; i++) {
@@ -206,8 +220,8 @@ static void compare_differences(const char *name, gradient *q, int32_t leaf, int
         size += fabs(as_double(g, grad, bytes, i) * u[i]);
     }
     double want = difference(q, leaf, u, n);
-    TN_CHECK_MSG(fabs(sum - want) <= q->row->gradient * (1 + size), "%s: gradient along a direction is %.9g, by differences %.9g", name,
-                 sum, want);
+    TN_CHECK_MSG(fabs(sum - want) <= q->row->gradient * (1 + size),
+                 "%s: gradient along a direction is %.9g, by differences %.9g", name, sum, want);
     free(u);
 }
 
@@ -218,7 +232,8 @@ static int32_t weight_leaf(tn_ops *t, int32_t out)
     tn_layout l = tn_layout_of_gradient(&v.layout);
     int n = 0;
     for (int d = 0; d < v.rank; d++)
-        n += snprintf(dims + n, sizeof dims - (size_t)n, "%s%lld/%lld", d ? "," : "", (long long)v.dim[d].extent, (long long)v.dim[d].units);
+        n += snprintf(dims + n, sizeof dims - (size_t)n, "%s%lld/%lld", d ? "," : "",
+                      (long long)v.dim[d].extent, (long long)v.dim[d].units);
     dims[n++] = ' ';
     tn_layout_print(&l, dims + n, sizeof dims - (size_t)n);
     return tn_ops_f32(t, (tn_ops_operand){dims, .a = 1, .constant = true});
@@ -230,7 +245,8 @@ static bool add_gradient(gradient *q, int32_t *dx)
     int32_t in[TN_MAX_OPERANDS];
     tn_vjp v = {.g = g, .n = &q->n, .in = in, .dy = q->weight, .dx = dx};
     for (int o = 0; o < q->n.n_out; o++)
-        q->weight[o] = q->row->carries && o >= q->row->carries ? -1 : weight_leaf(&q->t, q->n.out0 + o);
+        q->weight[o] =
+            q->row->carries && o >= q->row->carries ? -1 : weight_leaf(&q->t, q->n.out0 + o);
     for (int i = 0; i < q->n.n_in; i++) {
         in[i] = tn_node_in(g, &q->n, i);
         dx[i] = -1;
@@ -258,15 +274,19 @@ static void gradient_case(const char *name, tn_op_id op, int i)
             keep(&k, dx[p]);
             for (first[p] = 0; k.value[first[p]] != dx[p]; first[p]++) continue;
             tn_layout want = tn_layout_of_gradient(&g->values[tn_node_in(g, &q.n, p)].layout);
-            TN_CHECK_MSG(tn_layout_equal(&want, &g->values[dx[p]].layout), "%s: the gradient of operand %d has another type", name, p);
+            TN_CHECK_MSG(tn_layout_equal(&want, &g->values[dx[p]].layout),
+                         "%s: the gradient of operand %d has another type", name, p);
         }
         for (int64_t m = q.n_forward; m < g->n_nodes; m++)
-            for (int o = 0; g->nodes[m].n_in && o < g->nodes[m].n_out; o++) keep(&k, g->nodes[m].out0 + o);
+            for (int o = 0; g->nodes[m].n_in && o < g->nodes[m].n_out; o++)
+                keep(&k, g->nodes[m].out0 + o);
         if (tn_ops_compute(name, &q.t, k.n, k.value, &results)) {
             q.values = tn_ops_doubles(&q.t, g);
             for (int p = 0; p < q.n.n_in; p++) {
                 int32_t in = tn_node_in(g, &q.n, p);
-                if (dx[p] < 0 || !g->values[in].grad || g->nodes[g->values[in].node].op != TN_OP_state) continue;
+                if (dx[p] < 0 || !g->values[in].grad ||
+                    g->nodes[g->values[in].node].op != TN_OP_state)
+                    continue;
                 compare_differences(name, &q, in, dx[p], results.bytes[first[p]]);
                 checked++;
             }
@@ -295,7 +315,8 @@ static void run_row(tn_op_id op)
         if (row->gradient > 0) gradient_case(name, op, i);
     }
     TN_CHECK_MSG(row->n_cases || row->more, "%s: its row checks nothing", tn_op_name(op));
-    TN_CHECK_MSG((row->gradient > 0) == (tn_op_get(op)->vjp && op != TN_OP_loss_sum), "%s: its row checks no gradient", tn_op_name(op));
+    TN_CHECK_MSG((row->gradient > 0) == (tn_op_get(op)->vjp && op != TN_OP_loss_sum),
+                 "%s: its row checks no gradient", tn_op_name(op));
     if (row->more) row->more();
 }
 

@@ -1,4 +1,5 @@
-/* Whole steps of small models: every way to run the same step gives the same bits, and no step allocates.
+/* Whole steps of small models: every way to run the same step gives the same bits, and no step
+ * allocates.
  *
  * Each model is traced, printed, read back, and the graph that was read goes through the passes. */
 #include "engine/device.h"
@@ -16,9 +17,11 @@
 enum { BATCH = 4, SEQ = 24, VOCAB = 37, STEPS = 3 };
 
 static const char *const models[] = {
-    "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 2, dim = 40, n_heads = 4, n_kv_heads = 2, "
+    "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 2, dim = "
+    "40, n_heads = 4, n_kv_heads = 2, "
     "ffn_dim = 56, vocab_size = 37, rope = { theta = 1e4 } } }",
-    "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 2, dim = 36, n_heads = 3, n_kv_heads = 3, "
+    "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 2, dim = "
+    "36, n_heads = 3, n_kv_heads = 3, "
     "ffn_dim = 20, vocab_size = 37, tied = true, rope = { theta = 1e4 } } }"};
 
 typedef struct way { /* of running the same step */
@@ -40,7 +43,8 @@ typedef struct outcome {
     int fused, cloned; /* nodes that the passes made */
 } outcome;
 
-/* ---------------------------------------------------------------------------------------------- graphs */
+/* ----------------------------------------------------------------------------------------------
+ * graphs */
 
 static tn_status printed_and_read(tn_graph *g, tn_graph **out)
 {
@@ -81,7 +85,8 @@ static tn_status differentiate(const tn_graph *in, const tn_pass_options *o, tn_
 {
     (void)o;
     for (int64_t i = 0; i < in->n_nodes; i++)
-        if (in->nodes[i].op == TN_OP_loss_sum) return tn_pass_differentiate(in, in->nodes[i].out0, out);
+        if (in->nodes[i].op == TN_OP_loss_sum)
+            return tn_pass_differentiate(in, in->nodes[i].out0, out);
     TN_FAIL(TN_FAILED, "no loss");
 }
 
@@ -99,10 +104,17 @@ static tn_status fuse(const tn_graph *in, const tn_pass_options *o, tn_graph **o
 
 static tn_status program_of(const char *model, const way *w, outcome *r, tn_program **out)
 {
-    static const tn_optimizer_group groups[] = {{"", 0.02, 0.9, 0.95, 1e-8, 0.1, 0.9}, {"norm", 0.01, 0.9, 0.95, 1e-8, 0, 0.5}};
-    const tn_pass_options o = {.recompute = w->recompute, .optimizer = w->optimizer, .n_groups = 2, .groups = groups, .group_of = group_of,
-                               .max_norm = 0.5, .compute = TN_F32};
-    const pass all[] = {differentiate, lower, w->fuse ? fuse : NULL, tn_pass_storage, tn_pass_recompute};
+    static const tn_optimizer_group groups[] = {{"", 0.02, 0.9, 0.95, 1e-8, 0.1, 0.9},
+                                                {"norm", 0.01, 0.9, 0.95, 1e-8, 0, 0.5}};
+    const tn_pass_options o = {.recompute = w->recompute,
+                               .optimizer = w->optimizer,
+                               .n_groups = 2,
+                               .groups = groups,
+                               .group_of = group_of,
+                               .max_norm = 0.5,
+                               .compute = TN_F32};
+    const pass all[] = {differentiate, lower, w->fuse ? fuse : NULL, tn_pass_storage,
+                        tn_pass_recompute};
     tn_graph *g, *next;
     TN_TRY(traced(model, w, &g));
     for (int i = 0; i < TN_COUNT(all); i++) {
@@ -119,7 +131,8 @@ static tn_status program_of(const char *model, const way *w, outcome *r, tn_prog
     return tn_program_verify(*out);
 }
 
-/* ---------------------------------------------------------------------------------------------- running */
+/* ----------------------------------------------------------------------------------------------
+ * running */
 
 static uint32_t next_random(uint32_t *state)
 {
@@ -129,7 +142,8 @@ static uint32_t next_random(uint32_t *state)
 /* Documents of uneven lengths, positions from 0 in each, no target at their ends. */
 static void fill_inputs(const tn_exec *e, uint32_t seed)
 {
-    int32_t *tokens = tn_exec_named(e, "tokens", NULL), *labels = tn_exec_named(e, "labels", NULL), *positions = tn_exec_named(e, "positions", NULL),
+    int32_t *tokens = tn_exec_named(e, "tokens", NULL), *labels = tn_exec_named(e, "labels", NULL),
+            *positions = tn_exec_named(e, "positions", NULL),
             *documents = tn_exec_named(e, "documents", NULL);
     for (int64_t row = 0; row < BATCH; row++)
         for (int32_t i = 0, pos = 0, doc = 0; i < SEQ; i++, pos++) {
@@ -188,7 +202,8 @@ static tn_status run(const char *model, const way *w, outcome *r)
 
 static bool same(const outcome *a, const outcome *b)
 {
-    return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) && a->n_params == b->n_params && a->n_params > 0 &&
+    return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm) &&
+           a->n_params == b->n_params && a->n_params > 0 &&
            !memcmp(a->params, b->params, (size_t)a->n_params);
 }
 
@@ -196,41 +211,53 @@ static void test_ways(const char *model, tn_optimizer optimizer)
 {
     const tn_isa best = tn_isa_best();
     const way plain = {"plain", BATCH, 1, false, TN_RECOMPUTE_NONE, 1, best, optimizer};
-    const way ways[] = {{"fused", BATCH, 1, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
-                        {"full recompute", BATCH, 1, false, TN_RECOMPUTE_FULL, 1, best, optimizer},
-                        {"fused, full recompute", BATCH, 1, true, TN_RECOMPUTE_FULL, 2, best, optimizer},
-                        {"2 microbatches", 2, 1, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
-                        {"4 microbatches, full recompute", 1, 1, true, TN_RECOMPUTE_FULL, 1, best, optimizer},
-                        {"2 chunks", BATCH, 2, true, TN_RECOMPUTE_NONE, 2, best, optimizer},
-                        {"8 chunks, parts of rows", BATCH, 8, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
-                        {"2 microbatches of 4 chunks", 2, 4, false, TN_RECOMPUTE_FULL, 1, best, optimizer},
-                        {"4 microbatches of 8 chunks", 1, 8, true, TN_RECOMPUTE_NONE, 2, best, optimizer},
-                        {"portable", BATCH, 1, true, TN_RECOMPUTE_NONE, 2, TN_ISA_PORTABLE, optimizer},
-                        {"avx2", 2, 2, true, TN_RECOMPUTE_FULL, 1, TN_ISA_AVX2, optimizer}};
+    const way ways[] = {
+        {"fused", BATCH, 1, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
+        {"full recompute", BATCH, 1, false, TN_RECOMPUTE_FULL, 1, best, optimizer},
+        {"fused, full recompute", BATCH, 1, true, TN_RECOMPUTE_FULL, 2, best, optimizer},
+        {"2 microbatches", 2, 1, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
+        {"4 microbatches, full recompute", 1, 1, true, TN_RECOMPUTE_FULL, 1, best, optimizer},
+        {"2 chunks", BATCH, 2, true, TN_RECOMPUTE_NONE, 2, best, optimizer},
+        {"8 chunks, parts of rows", BATCH, 8, true, TN_RECOMPUTE_NONE, 1, best, optimizer},
+        {"2 microbatches of 4 chunks", 2, 4, false, TN_RECOMPUTE_FULL, 1, best, optimizer},
+        {"4 microbatches of 8 chunks", 1, 8, true, TN_RECOMPUTE_NONE, 2, best, optimizer},
+        {"portable", BATCH, 1, true, TN_RECOMPUTE_NONE, 2, TN_ISA_PORTABLE, optimizer},
+        {"avx2", 2, 2, true, TN_RECOMPUTE_FULL, 1, TN_ISA_AVX2, optimizer}};
     outcome base = {0};
     if (!TN_CHECK_OK(run(model, &plain, &base))) return;
-    TN_CHECK_MSG(base.loss[0] > 3 && base.loss[0] < 50 && base.norm[0] > 0, "loss %g, grad_norm %g", base.loss[0], (double)base.norm[0]);
-    TN_CHECK(base.loss[1] != base.loss[0] && base.loss[2] != base.loss[1] && base.fused == 0 && base.cloned == 0);
+    TN_CHECK_MSG(base.loss[0] > 3 && base.loss[0] < 50 && base.norm[0] > 0, "loss %g, grad_norm %g",
+                 base.loss[0], (double)base.norm[0]);
+    TN_CHECK(base.loss[1] != base.loss[0] && base.loss[2] != base.loss[1] && base.fused == 0 &&
+             base.cloned == 0);
     for (int i = 0; i < TN_COUNT(ways); i++) {
         outcome r = {0};
         if (!tn_isa_usable(ways[i].isa)) continue;
-        if (TN_CHECK_MSG(run(model, &ways[i], &r) == TN_OK, "%s: %s", ways[i].name, tn_error_text())) {
-            TN_CHECK_MSG(same(&base, &r), "%s: other bits: loss %a %a, grad_norm %a %a", ways[i].name, r.loss[STEPS - 1], base.loss[STEPS - 1],
+        if (TN_CHECK_MSG(run(model, &ways[i], &r) == TN_OK, "%s: %s", ways[i].name,
+                         tn_error_text())) {
+            TN_CHECK_MSG(same(&base, &r), "%s: other bits: loss %a %a, grad_norm %a %a",
+                         ways[i].name, r.loss[STEPS - 1], base.loss[STEPS - 1],
                          (double)r.norm[STEPS - 1], (double)base.norm[STEPS - 1]);
-            TN_CHECK_MSG((r.fused > 0) == ways[i].fuse, "%s: %d nodes were fused", ways[i].name, r.fused);
-            TN_CHECK_MSG((r.cloned > 0) == (ways[i].recompute == TN_RECOMPUTE_FULL), "%s: %d nodes were cloned", ways[i].name, r.cloned);
-            if (i == 1) TN_CHECK_MSG(r.step_bytes < base.step_bytes, "recompute: %lld bytes, without %lld", (long long)r.step_bytes, (long long)base.step_bytes);
+            TN_CHECK_MSG((r.fused > 0) == ways[i].fuse, "%s: %d nodes were fused", ways[i].name,
+                         r.fused);
+            TN_CHECK_MSG((r.cloned > 0) == (ways[i].recompute == TN_RECOMPUTE_FULL),
+                         "%s: %d nodes were cloned", ways[i].name, r.cloned);
+            if (i == 1)
+                TN_CHECK_MSG(r.step_bytes < base.step_bytes, "recompute: %lld bytes, without %lld",
+                             (long long)r.step_bytes, (long long)base.step_bytes);
         }
         free(r.params);
     }
     free(base.params);
 }
 
-/* ---------------------------------------------------------------------------------------------- no step allocates */
+/* ---------------------------------------------------------------------------------------------- no
+ * step allocates */
 
 static const char training[] =
-    "return require('titan').recipe { device = { kind = 'cpu', threads = 2 }, model = require('models.llama3').debug { n_layers = 2, dim = 40, n_heads = 4, "
-    "n_kv_heads = 2, ffn_dim = 56, vocab_size = 256 }, data = { source = 'text', path = 'README.md', validation = 0.2 }, "
+    "return require('titan').recipe { device = { kind = 'cpu', threads = 2 }, model = "
+    "require('models.llama3').debug { n_layers = 2, dim = 40, n_heads = 4, "
+    "n_kv_heads = 2, ffn_dim = 56, vocab_size = 256 }, data = { source = 'text', path = "
+    "'README.md', validation = 0.2 }, "
     "validation = { enable = true, freq = 1, steps = 1 }, "
     "training = { steps = 3, seq_len = 32, local_batch_size = 2, global_batch_size = 4 } }";
 
@@ -260,15 +287,26 @@ static void test_no_allocation(void)
     if (!TN_CHECK_OK(open_text(training, &recipe))) return;
     if (TN_CHECK_OK(tn_session_plan(recipe, false, 0, &s)) && TN_CHECK_OK(tn_session_ready(&s))) {
         const tn_lr_options lr = {.steps = STEPS, .decay_ratio = -1};
-        tn_train_options o = {.train = s.train_exec, .eval = s.eval_exec, .data = s.data, .validation = s.data, .steps = STEPS,
-                              .global_batch = s.global_batch, .seq = s.shape.seq, .validate_every = 1, .validate_steps = 1, .user = &c, .on_step = on_step};
+        tn_train_options o = {.train = s.train_exec,
+                              .eval = s.eval_exec,
+                              .data = s.data,
+                              .validation = s.data,
+                              .steps = STEPS,
+                              .global_batch = s.global_batch,
+                              .seq = s.shape.seq,
+                              .validate_every = 1,
+                              .validate_steps = 1,
+                              .user = &c,
+                              .on_step = on_step};
         TN_CHECK_OK(tn_lr_init(&lr, &o.lr));
         count_now(&c);
         TN_CHECK_OK(tn_train_run(&o));
         TN_CHECK(c.n == STEPS + 1 && c.allocations[0] > 100);
         int64_t blocks = tn_mem_count(), bytes = (int64_t)mallinfo2().uordblks;
-        TN_CHECK_MSG(blocks == c.allocations[0], "%lld allocations in %d steps", (long long)(blocks - c.allocations[0]), STEPS);
-        TN_CHECK_MSG(bytes == c.heap[0], "the heap grew by %lld bytes in %d steps", (long long)(bytes - c.heap[0]), STEPS);
+        TN_CHECK_MSG(blocks == c.allocations[0], "%lld allocations in %d steps",
+                     (long long)(blocks - c.allocations[0]), STEPS);
+        TN_CHECK_MSG(bytes == c.heap[0], "the heap grew by %lld bytes in %d steps",
+                     (long long)(bytes - c.heap[0]), STEPS);
     }
     tn_session_close(&s);
 }
