@@ -62,7 +62,9 @@ static bool same_graph(const tn_graph *a, const tn_graph *b)
             strcmp(x->path, y->path) || !same_attrs(a, x, y))
             return false;
     }
-    return !memcmp(a->operands, b->operands, (size_t)a->n_operands * sizeof *a->operands);
+    for (int64_t i = 0; i < a->n_operands; i++)
+        if (a->operands[i] != b->operands[i]) return false;
+    return true;
 }
 
 static void round_trip(const char *what, const tn_graph *g)

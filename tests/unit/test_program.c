@@ -430,7 +430,7 @@ static void dropped_entries(tn_program *p)
 /* One value alone, then everything that shares its buffer. */
 static void shifted_places(tn_program *p)
 {
-    static const int64_t shifts[] = {64, -64, 1024, 4096, -8192};
+    static const int64_t shifts[] = {64, -64, 4096};
     for (int32_t v = 0; v < p->g->n_values; v++)
         for (int s = 0; s < TN_COUNT(shifts); s++) {
             p->places[v].offset += shifts[s];
