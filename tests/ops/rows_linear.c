@@ -61,6 +61,7 @@ static const struct {
     {2, "1,9,70", {"33,70", "65,70"}, NULL},
     {3, "1,4,5,6,3", {"4,3", "9,3", "2,3"}, NULL},
     {1, "1,1,129", {"67,129"}, NULL}, /* one row: decode */
+    {2, "2,67,65", {"70,65", "33,65"}, NULL},
     /* row parallel: the sum over d has leaves */
     {1, "2,3,33 {dp:I cp:I tp:2}", {"5,33 {dp:I cp:I tp:1}"}, NULL},
     {1, "2,3,5 {dp:I cp:I tp:2}", {"9,5 {dp:I cp:I tp:1}"}, NULL},
@@ -178,10 +179,8 @@ static void build_bwd_x(tn_ops *t, int i)
 /* Rows fewer and more than lanes, positions fewer than parts. */
 static void build_bwd_w(tn_ops *t, int i)
 {
-    static const char *const dy[] = {"1,1,1", "2,5,17", "9,11,7", "3,40,35"}, *const x[] = {
-                                                                                  "1,1,1", "2,5,9",
-                                                                                  "9,11,18",
-                                                                                  "3,40,66"};
+    static const char *const dy[] = {"1,1,1", "2,5,17", "9,11,7", "3,40,35", "2,64,130"};
+    static const char *const x[] = {"1,1,1", "2,5,9", "9,11,18", "3,40,66", "2,64,70"};
     int32_t a = tn_ops_f32(t, (tn_ops_operand){dy[i], .a = 1}),
             b = tn_ops_f32(t, (tn_ops_operand){x[i], .a = 1});
     tokens(t, a);
@@ -199,4 +198,4 @@ const tn_op_test tn_op_test_linear_add = {
 const tn_op_test tn_op_test_linear_bwd_x = {
     .n_cases = 4, .build = build_bwd_x, .ref = ref_bwd_x, .tolerance = 3e-6};
 const tn_op_test tn_op_test_linear_bwd_w = {
-    .n_cases = 4, .build = build_bwd_w, .ref = ref_bwd_w, .tolerance = 3e-6};
+    .n_cases = 5, .build = build_bwd_w, .ref = ref_bwd_w, .tolerance = 3e-6};

@@ -177,7 +177,8 @@ static const struct {
               {"2,5,257", "2,5", 257, 4},
               {"3,7,5", "3,7", 5, 9},
               {"1,33,8", "1,33", 8, 30},
-              {"2,3,1999 {dp:0 cp:1 tp:2}", "2,3 {dp:0 cp:1 tp:I}", 1999, 6}};
+              {"2,3,1999 {dp:0 cp:1 tp:2}", "2,3 {dp:0 cp:1 tp:I}", 1999, 6},
+              {"5,7,1999", "5,7", 1999, 6}};
 
 /* The count is pending where the labels are split. */
 static int32_t inverse_count(tn_ops *t, int32_t y)
@@ -240,7 +241,7 @@ static void build_merge(tn_ops *t, int i)
 
 static void build_loss_bwd(tn_ops *t, int i)
 {
-    static const char *const lse[] = {"1,1", "2,5", "3,7", "1,33", "2,3 {dp:0 cp:1 tp:I}"};
+    static const char *const lse[] = {"1,1", "2,5", "3,7", "1,33", "2,3 {dp:0 cp:1 tp:I}", "5,7"};
     int32_t z = f32(t, losses[i].logits, losses[i].size),
             y = labels(t, losses[i].labels, losses[i].vocab), all = inverse_count(t, y);
     int32_t l = tn_ops_f32(

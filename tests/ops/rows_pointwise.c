@@ -68,7 +68,7 @@ static void ref(const tn_ops_ref *r)
 
 /* ---- single ops */
 
-static const char *const dims[] = {"1,1,1", "3,5,17", "2,3", "1999", "2,2,3,7,5"};
+static const char *const dims[] = {"1,1,1", "3,5,17", "2,3", "1999", "2,2,3,7,5", "3,5,1999"};
 static const char *const functions[] = {"f=silu",  "f=gelu",    "f=gelu_tanh", "f=relu",
                                         "f=relu2", "f=sigmoid", "f=tanh"};
 enum { N_FUNCTIONS = TN_COUNT(functions), N_DIMS = TN_COUNT(dims) };
@@ -111,7 +111,7 @@ static void build_mul(tn_ops *t, int i)
 
 static void build_scale(tn_ops *t, int i)
 {
-    static const char *const by[] = {"by=-1.75", "by=0.1", "by=3", "by=1e-6", "by=-0.0"};
+    static const char *const by[] = {"by=-1.75", "by=0.1", "by=3", "by=1e-6", "by=-0.0", "by=0.7"};
     TN_OPS_NODE(t, TN_OP_scale, by[i], operand(t, i, 5));
 }
 
