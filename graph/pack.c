@@ -3,16 +3,18 @@
  *
  * (1) Ticks are ranks: the instance's own starts and ends, in order.
  * (2) Two stacks. What lives longer than a span of ticks is placed first: what outlives the last
- * births (gradients) upwards from 0 in the order of birth, what dies before them (saved
- * activations) downwards from the bound, the last to die at the top. Gradients grow into what
- * activations leave, and the room between the stacks has no holes. (3) The short ones share that
- * room: first those that meet the highest sum of live bytes, of them the last to die. (4) What
- * comes to lie above the bound is placed first in the next round (squeaky wheel optimisation,
- * Joslin and Clements 1999). One to four rounds reach the bound on nearly every training program:
- * docs/decisions/0010-packing.md. (5) After four rounds 0.1 % above the bound is good enough; where
- * that is not reached, other spans and plainer orders follow, and the best of all stays. (6) Short
- * items look only at the lists of the one or two buckets (of a span of ticks) that they touch.
- * There a run of long items that cover the whole bucket is one entry. */
+ *     births (gradients) upwards from 0 in the order of birth, what dies before them (saved
+ *     activations) downwards from the bound, the last to die at the top. Gradients grow into what
+ *     activations leave, and the room between the stacks has no holes.
+ * (3) The short ones share that room: first those that meet the highest sum of live bytes, of
+ *     them the last to die.
+ * (4) What comes to lie above the bound is placed first in the next round (squeaky wheel
+ *     optimisation, Joslin and Clements 1999). One to four rounds reach the bound on nearly every
+ *     training program: docs/decisions/0010-packing.md.
+ * (5) After four rounds 0.1 % above the bound is good enough; where that is not reached, other
+ *     spans and plainer orders follow, and the best of all stays.
+ * (6) Short items look only at the lists of the one or two buckets (of a span of ticks) that they
+ *     touch. There a run of long items that cover the whole bucket is one entry. */
 #include "graph/pack.h"
 
 #include "engine/base/mem.h"

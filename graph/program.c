@@ -1,10 +1,11 @@
 /* program.c - lifetimes, aliases, places, entries.
  *
  * (1) Ticks are node indices of the final graph. A value lives from its producer to its last user.
- * (2) Loops: what was made before a loop and is read in it lives to the loop's end; what is carried
- * over a loop, or assembled piece by piece in it, lives from the loop's begin. (3) A view shares
- * its operand's buffer; an op may write into an operand's buffer if it is the last to read it, and
- * must where it updates state. Inputs and states are never taken over by anything else. */
+ * (2) Loops: what was made before a loop and is read in it lives to the loop's end; what is
+ *     carried over a loop, or assembled piece by piece in it, lives from the loop's begin.
+ * (3) A view shares its operand's buffer; an op may write into an operand's buffer if it is the
+ *     last to read it, and must where it updates state. Inputs and states are never taken over by
+ *     anything else. */
 #include "graph/program.h"
 
 #include "graph/op.h"

@@ -2,20 +2,26 @@
  * there.
  *
  * It reads the entries, the places and the graph, and nothing of how they were made (lifetimes,
- * buffers, aliases): (1) Every entry finds in each operand what that operand's producer wrote,
- * whole, at the operand's own place; a view has the content of what it views. So no live value is
- * overwritten, and nothing runs before what it reads. (2) Loss chunks run as often as they do.
- * Microbatches run twice, the second time for all the others: what moves with them is then all
- * further pieces. Only inputs do; should anything else, they run as often as they do, too. (3) A
- * carried sum finds its own content when it is continued. The pieces of a whole are one content.
- * (4) Inputs are never written; states, and sums that grow in place, only by the op that must write
- * over that very operand. (5) An output may lie over an operand only where the op says so or goes
- * element by element (`cheap`), at one address. (6) Every node that does work has one entry, in the
- * loop of its scope; what exchanges nothing and casts nothing has none. (7) Scalars (loss, label
- * count, norm) are still there behind the program: they are reported.
+ * buffers, aliases):
+ * (1) Every entry finds in each operand what that operand's producer wrote, whole, at the
+ *     operand's own place; a view has the content of what it views. So no live value is
+ *     overwritten, and nothing runs before what it reads.
+ * (2) Loss chunks run as often as they do. Microbatches run twice, the second time for all the
+ *     others: what moves with them is then all further pieces. Only inputs do; should anything
+ *     else, they run as often as they do, too.
+ * (3) A carried sum finds its own content when it is continued. The pieces of a whole are one
+ *     content.
+ * (4) Inputs are never written; states, and sums that grow in place, only by the op that must
+ *     write over that very operand.
+ * (5) An output may lie over an operand only where the op says so or goes element by element
+ *     (`cheap`), at one address.
+ * (6) Every node that does work has one entry, in the loop of its scope; what exchanges nothing
+ *     and casts nothing has none.
+ * (7) Scalars (loss, label count, norm) are still there behind the program: they are reported.
+ * (8) What is exchanged lies at one address on all ranks of the mesh, piece by piece.
  *
- * The map is a tree over the borders of all places, where a node that is one content says so: log n
- * per access. */
+ * The map is a tree over the borders of all places, where a node that is one content says so:
+ * log n per access. */
 #include "graph/program.h"
 
 #include "graph/names.h"
@@ -346,6 +352,22 @@ static tn_status check_results(replay *s)
 /* ----------------------------------------------------------------------------------------------
  * before it */
 
+/* (8) */
+static tn_status check_exchange(replay *s, const tn_node *n)
+{
+    int32_t v = tn_node_in(s->g, n, 0);
+    const tn_value *x = &s->g->values[v];
+    if (!s->p->places[v].chunk_stride && !s->p->places[v].microbatch_stride) return TN_OK;
+    for (int d = 0; d < x->rank; d++)
+        if (s->p->local[v].dim[d].extent !=
+            tn_layout_largest(&x->layout, &s->g->mesh, d, x->dim[d].extent, x->dim[d].units))
+            return wrong(s,
+                         "%%%s moves with its loop and its shards differ in size; other ranks "
+                         "would read it at another stride",
+                         name_of(s, v));
+    return TN_OK;
+}
+
 /* (6) */
 static tn_status check_entries(replay *s)
 {
@@ -369,6 +391,7 @@ static tn_status check_entries(replay *s)
             return wrong(s, "it has an entry, but nothing to do");
         if (s->has_entry[s->node]) return wrong(s, "it has two entries");
         s->has_entry[s->node] = true;
+        if (tn_node_is_exchange(s->g, n)) TN_TRY(check_exchange(s, n));
     }
     for (int32_t i = 0; i < s->g->n_nodes; i++) {
         const tn_node *n = &s->g->nodes[i];
