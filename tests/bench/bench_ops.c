@@ -5,7 +5,8 @@
  * Without a recipe: tests/bench/tiny.lua and tests/bench/110m.lua. Times are per step, each entry's own over the steps after
  * two of warm-up: `ms` sums the medians, `least` the minima, `cpu` the medians of processor time over all threads divided by
  * their number (what the entries would take if the machine were ours alone and the tiles of equal length). GF/s and GiB/s
- * are work and operand bytes by `cpu`. --by path: a line for each place in the model, layers taken together.
+ * are work and the bytes of whole operands (an embedding touches less) by `cpu`. --by path: a line for each place in the
+ * model, layers taken together.
  */
 #include "engine/base/clock.h"
 #include "graph/cost.h"
