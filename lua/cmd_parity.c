@@ -341,7 +341,7 @@ typedef struct curve {
 
 static double relative(double got, double truth)
 {
-    return truth ? fabs(got / truth - 1) : fabs(got);
+    return truth != 0 ? fabs(got / truth - 1) : fabs(got);
 }
 
 static tn_status on_step(void *user, const tn_train_report *r)
