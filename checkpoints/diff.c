@@ -33,21 +33,29 @@ static double integer_at(const tn_safetensors_tensor *t, int64_t i)
     } v = {0};
     memcpy(&v, p, (size_t)tn_safetensors_dtype_bytes(t->dtype));
     switch (t->dtype) {
-    case TN_SAFETENSORS_I8: return v.i8;
-    case TN_SAFETENSORS_I16: return v.i16;
-    case TN_SAFETENSORS_U16: return v.u16;
-    case TN_SAFETENSORS_I32: return v.i32;
-    case TN_SAFETENSORS_U32: return v.u32;
-    case TN_SAFETENSORS_I64: return (double)v.i64;
-    case TN_SAFETENSORS_U64: return (double)v.u64;
-    default: return v.u8; /* U8, BOOL and the bits of 8-bit floats */
+    case TN_SAFETENSORS_I8:
+        return v.i8;
+    case TN_SAFETENSORS_I16:
+        return v.i16;
+    case TN_SAFETENSORS_U16:
+        return v.u16;
+    case TN_SAFETENSORS_I32:
+        return v.i32;
+    case TN_SAFETENSORS_U32:
+        return v.u32;
+    case TN_SAFETENSORS_I64:
+        return (double)v.i64;
+    case TN_SAFETENSORS_U64:
+        return (double)v.u64;
+    default:
+        return v.u8; /* U8, BOOL and the bits of 8-bit floats */
     }
 }
 
 static bool is_float(const tn_safetensors_tensor *t)
 {
-    return t->dtype == TN_SAFETENSORS_F32 || t->dtype == TN_SAFETENSORS_F16 || t->dtype == TN_SAFETENSORS_BF16 ||
-           t->dtype == TN_SAFETENSORS_F64;
+    return t->dtype == TN_SAFETENSORS_F32 || t->dtype == TN_SAFETENSORS_F16 ||
+           t->dtype == TN_SAFETENSORS_BF16 || t->dtype == TN_SAFETENSORS_F64;
 }
 
 static void values(const tn_safetensors_tensor *t, int64_t begin, int64_t n, double *out)
@@ -59,11 +67,12 @@ static void values(const tn_safetensors_tensor *t, int64_t begin, int64_t n, dou
     }
 }
 
-static void compare_piece(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b, int64_t begin, int64_t n,
-                          tn_diff_tensor *out)
+static void compare_piece(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b,
+                          int64_t begin, int64_t n, tn_diff_tensor *out)
 {
     const size_t each = (size_t)tn_safetensors_dtype_bytes(a->dtype);
-    const char *x = (const char *)a->data + (size_t)begin * each, *y = (const char *)b->data + (size_t)begin * each;
+    const char *x = (const char *)a->data + (size_t)begin * each,
+               *y = (const char *)b->data + (size_t)begin * each;
     double a_n[PIECE], b_n[PIECE];
     if (memcmp(x, y, (size_t)n * each) == 0) return;
     values(a, begin, n, a_n);
@@ -81,7 +90,8 @@ static void compare_piece(const tn_safetensors_tensor *a, const tn_safetensors_t
 
 static bool same_shape(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b)
 {
-    return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
+    return a->rank == b->rank &&
+           memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
 static void say_what(const tn_safetensors_tensor *t, char *out, size_t size)
@@ -91,7 +101,8 @@ static void say_what(const tn_safetensors_tensor *t, char *out, size_t size)
              tn_safetensors_shape_text(t->rank, t->shape, shape, sizeof shape));
 }
 
-void tn_diff_tensors(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b, tn_diff_tensor *out)
+void tn_diff_tensors(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b,
+                     tn_diff_tensor *out)
 {
     *out = (tn_diff_tensor){.kind = TN_DIFF_SAME, .n = a->n};
     snprintf(out->name, sizeof out->name, "%s", a->name);
@@ -188,7 +199,8 @@ static bool same_json(const tn_json *a, const tn_json *b)
     bool p, q;
     if (tn_json_int(a, &i) && tn_json_int(b, &j)) return i == j;
     if (tn_json_number(a, &x) && tn_json_number(b, &y)) return x == y;
-    if (tn_json_kind_of(a) != tn_json_kind_of(b) || tn_json_count(a) != tn_json_count(b)) return false;
+    if (tn_json_kind_of(a) != tn_json_kind_of(b) || tn_json_count(a) != tn_json_count(b))
+        return false;
     if (tn_json_string(a)) return strcmp(tn_json_string(a), tn_json_string(b)) == 0;
     if (tn_json_bool(a, &p) && tn_json_bool(b, &q)) return p == q;
     if (tn_json_kind_of(a) == TN_JSON_ARRAY)
@@ -213,7 +225,8 @@ static void compare_keys(const tn_json *a, const tn_json *b, bool lacks_only, co
     }
 }
 
-tn_status tn_diff_folders(const char *a, const char *b, tn_diff_fn fn, void *arg, tn_diff_result *out)
+tn_status tn_diff_folders(const char *a, const char *b, tn_diff_fn fn, void *arg,
+                          tn_diff_result *out)
 {
     tn_hf *x = NULL, *y = NULL;
     tn_diff_result result = {.identical = true};
@@ -231,19 +244,30 @@ tn_status tn_diff_folders(const char *a, const char *b, tn_diff_fn fn, void *arg
     return st;
 }
 
-const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const char *b_where, char *buffer,
-                         size_t size)
+const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const char *b_where,
+                         char *buffer, size_t size)
 {
     switch (d->kind) {
-    case TN_DIFF_SAME: snprintf(buffer, size, "%s: identical", d->name); break;
+    case TN_DIFF_SAME:
+        snprintf(buffer, size, "%s: identical", d->name);
+        break;
     case TN_DIFF_SHAPE:
-    case TN_DIFF_DTYPE: snprintf(buffer, size, "%s: %s and %s", d->name, d->a_is, d->b_is); break;
-    case TN_DIFF_ONLY_A: snprintf(buffer, size, "%s: only in %s", d->name, a_where); break;
-    case TN_DIFF_ONLY_B: snprintf(buffer, size, "%s: only in %s", d->name, b_where); break;
-    case TN_DIFF_CONFIG: snprintf(buffer, size, "config.json: %s differs", d->name); break;
+    case TN_DIFF_DTYPE:
+        snprintf(buffer, size, "%s: %s and %s", d->name, d->a_is, d->b_is);
+        break;
+    case TN_DIFF_ONLY_A:
+        snprintf(buffer, size, "%s: only in %s", d->name, a_where);
+        break;
+    case TN_DIFF_ONLY_B:
+        snprintf(buffer, size, "%s: only in %s", d->name, b_where);
+        break;
+    case TN_DIFF_CONFIG:
+        snprintf(buffer, size, "config.json: %s differs", d->name);
+        break;
     case TN_DIFF_VALUES:
         snprintf(buffer, size,
-                 "%s: %lld of %lld elements differ, max abs difference %.3g, first at element %lld: %s and %s",
+                 "%s: %lld of %lld elements differ, max abs difference %.3g, first at element "
+                 "%lld: %s and %s",
                  d->name, (long long)d->n_differ, (long long)d->n, d->max_abs, (long long)d->first,
                  tn_text_double(d->a).s, tn_text_double(d->b).s);
         break;
@@ -252,7 +276,8 @@ const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const cha
 }
 
 /* Add elements [begin, begin + n) to a running measure. */
-static void measure_piece(const double *got, const double *truth, int64_t begin, int64_t n, tn_diff_error *e)
+static void measure_piece(const double *got, const double *truth, int64_t begin, int64_t n,
+                          tn_diff_error *e)
 {
     for (int64_t i = 0; i < n; i++) {
         double d = distance(got[i], truth[i]), size = fabs(truth[i]);
@@ -285,8 +310,8 @@ tn_status tn_diff_measure(const float *got, const tn_safetensors_tensor *truth, 
     return TN_OK;
 }
 
-tn_status tn_diff_measure_tensors(const tn_safetensors_tensor *got, const tn_safetensors_tensor *truth,
-                                  tn_diff_error *out)
+tn_status tn_diff_measure_tensors(const tn_safetensors_tensor *got,
+                                  const tn_safetensors_tensor *truth, tn_diff_error *out)
 {
     double got_n[PIECE], truth_n[PIECE];
     tn_diff_error e = {0};
@@ -304,7 +329,8 @@ tn_status tn_diff_measure_tensors(const tn_safetensors_tensor *got, const tn_saf
     return TN_OK;
 }
 
-tn_status tn_diff_measure_files(const tn_safetensors *got, const tn_safetensors *truth, tn_diff_worst *out)
+tn_status tn_diff_measure_files(const tn_safetensors *got, const tn_safetensors *truth,
+                                tn_diff_worst *out)
 {
     tn_diff_worst worst = {0};
     for (int64_t i = 0; i < tn_safetensors_count(truth); i++) {

@@ -1,9 +1,9 @@
-/* diff.h - two sets of tensors compared: to the bit (`titan diff`), and by the measure of golden values (`titan
- * parity`).
+/* diff.h - two sets of tensors compared: to the bit (`titan diff`), and by the measure of golden
+ * values (`titan parity`).
  *
- * Bits: IDENTICAL means equal names, dtypes, shapes and bytes, so that -0 and +0 differ and a NaN equals itself.
- * Measure: the max abs difference over the max abs truth, per tensor; not finite against finite is an infinite
- * error.
+ * Bits: IDENTICAL means equal names, dtypes, shapes and bytes, so that -0 and +0 differ and a NaN
+ * equals itself. Measure: the max abs difference over the max abs truth, per tensor; not finite
+ * against finite is an infinite error.
  */
 #ifndef TN_CHECKPOINTS_DIFF_H
 #define TN_CHECKPOINTS_DIFF_H
@@ -28,11 +28,13 @@ typedef struct tn_diff_tensor {
     int64_t n, n_differ;       /* elements, and how many have other bits */
     int64_t first;             /* index of the first of these */
     double a, b;               /* its values (as double; integers beyond 2^53 rounded) */
-    double max_abs; /* max abs difference over all elements; infinite where only one side is NaN or Inf */
+    double max_abs; /* max abs difference over all elements; infinite where only one side is NaN or
+                       Inf */
 } tn_diff_tensor;
 
 /* Two tensors of one name. */
-void tn_diff_tensors(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b, tn_diff_tensor *out);
+void tn_diff_tensors(const tn_safetensors_tensor *a, const tn_safetensors_tensor *b,
+                     tn_diff_tensor *out);
 
 /* Told of every tensor that differs, in the order of names. May be NULL. */
 typedef void (*tn_diff_fn)(void *arg, const tn_diff_tensor *difference);
@@ -45,28 +47,35 @@ typedef struct tn_diff_result {
     tn_diff_tensor first; /* kind TN_DIFF_SAME when identical */
 } tn_diff_result;
 
-/* Two Hugging Face folders: config.json (by value, whatever the order of its keys), then all tensors. */
-tn_status tn_diff_folders(const char *a, const char *b, tn_diff_fn fn, void *arg, tn_diff_result *out) TN_MUST_USE;
-tn_status tn_diff_files(const char *a, const char *b, tn_diff_fn fn, void *arg, tn_diff_result *out) TN_MUST_USE;
+/* Two Hugging Face folders: config.json (by value, whatever the order of its keys), then all
+ * tensors. */
+tn_status tn_diff_folders(const char *a, const char *b, tn_diff_fn fn, void *arg,
+                          tn_diff_result *out) TN_MUST_USE;
+tn_status tn_diff_files(const char *a, const char *b, tn_diff_fn fn, void *arg,
+                        tn_diff_result *out) TN_MUST_USE;
 
-/* One line: "model.norm.weight: 3 of 64 elements differ, max abs difference 1.2e-07, first at [17]: 0.5 and
- * 0.50000012"; a_where and b_where name the sides. */
-const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const char *b_where, char *buffer,
-                         size_t size);
+/* One line: "model.norm.weight: 3 of 64 elements differ, max abs difference 1.2e-07, first at [17]:
+ * 0.5 and 0.50000012"; a_where and b_where name the sides. */
+const char *tn_diff_text(const tn_diff_tensor *d, const char *a_where, const char *b_where,
+                         char *buffer, size_t size);
 
 /* The measure of golden values. */
 typedef struct tn_diff_error {
     double max_abs, max_truth; /* max abs difference, max abs truth */
-    double error;  /* max_abs / max_truth; 0 when nothing differs, infinite when only the truth is all 0 */
+    double error;  /* max_abs / max_truth; 0 when nothing differs, infinite when only the truth is
+                      all 0 */
     int64_t worst; /* index of the element with max_abs */
 } tn_diff_error;
 
 /* got: truth->n values. truth: a floating tensor. */
-tn_status tn_diff_measure(const float *got, const tn_safetensors_tensor *truth, tn_diff_error *out) TN_MUST_USE;
-tn_status tn_diff_measure_tensors(const tn_safetensors_tensor *got, const tn_safetensors_tensor *truth,
+tn_status tn_diff_measure(const float *got, const tn_safetensors_tensor *truth,
+                          tn_diff_error *out) TN_MUST_USE;
+tn_status tn_diff_measure_tensors(const tn_safetensors_tensor *got,
+                                  const tn_safetensors_tensor *truth,
                                   tn_diff_error *out) TN_MUST_USE;
 
-/* The worst tensor of a whole file against the truth; every tensor of truth must be in got, with its shape. */
+/* The worst tensor of a whole file against the truth; every tensor of truth must be in got, with
+ * its shape. */
 typedef struct tn_diff_worst {
     int64_t n_tensors;
     const tn_safetensors_tensor *tensor; /* of truth; NULL when that has none */

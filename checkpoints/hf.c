@@ -83,14 +83,18 @@ static tn_status check_file_name(const char *index, const char *tensor, const tn
     static const char suffix[] = ".safetensors";
     const char *name = tn_json_string(json);
     size_t n = name ? strlen(name) : 0, end = sizeof suffix - 1;
-    bool bad = n <= end || n > MAX_FILE_NAME || name[0] == '.' || strcmp(name + n - end, suffix) != 0;
-    for (size_t i = 0; i < n; i++) bad |= name[i] == '/' || name[i] == '\\' || tn_quote_control(name + i);
+    bool bad =
+        n <= end || n > MAX_FILE_NAME || name[0] == '.' || strcmp(name + n - end, suffix) != 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= name[i] == '/' || name[i] == '\\' || tn_quote_control(name + i);
     if (!name)
         TN_FAIL(TN_BAD_INPUT, "%s: weight_map '%s': is %s; it must be the name of a file", index,
                 tn_quote_text(tensor).s, tn_json_kind_name(tn_json_kind_of(json)));
     if (bad)
-        TN_FAIL(TN_BAD_INPUT, "%s: weight_map '%s': file name '%s'; it must be NAME.safetensors in the same folder",
-                index, tn_quote_text(tensor).s, tn_quote_text(name).s);
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s: weight_map '%s': file name '%s'; it must be NAME.safetensors in the same folder",
+            index, tn_quote_text(tensor).s, tn_quote_text(name).s);
     return TN_OK;
 }
 
@@ -107,10 +111,12 @@ static tn_status open_shards(tn_hf *hf, const char *index, const tn_json *map, c
     for (int64_t i = 0; i < n; i++)
         if (i == 0 || strcmp(names[i - 1], names[i]) != 0) names[n_files++] = names[i];
     if (n_files > MAX_FILES)
-        TN_FAIL(TN_BAD_INPUT, "%s: weight_map: %lld files; at most %d", index, (long long)n_files, MAX_FILES);
+        TN_FAIL(TN_BAD_INPUT, "%s: weight_map: %lld files; at most %d", index, (long long)n_files,
+                MAX_FILES);
     TN_TRY(tn_alloc((size_t)n_files * sizeof *hf->shards, &mem));
     hf->shards = mem;
-    for (int64_t i = 0; i < n_files; i++) TN_TRY_WHILE(open_shard(hf, names[i]), "opening what %s names", index);
+    for (int64_t i = 0; i < n_files; i++)
+        TN_TRY_WHILE(open_shard(hf, names[i]), "opening what %s names", index);
     return TN_OK;
 }
 
@@ -120,7 +126,8 @@ static tn_status check_map(const tn_hf *hf, const char *index, const tn_json *ma
     for (tn_json_pair p = tn_json_first(map); p.key; p = tn_json_next(p)) {
         const shard *s = find_shard(hf, tn_json_string(p.value));
         if (!tn_safetensors_find(s->file, p.key))
-            TN_FAIL(TN_BAD_INPUT, "%s: weight_map '%s': missing from %s", index, tn_quote_text(p.key).s, s->name);
+            TN_FAIL(TN_BAD_INPUT, "%s: weight_map '%s': missing from %s", index,
+                    tn_quote_text(p.key).s, s->name);
     }
     for (int64_t i = 0; i < hf->n_shards; i++) {
         const shard *s = &hf->shards[i];
@@ -128,20 +135,22 @@ static tn_status check_map(const tn_hf *hf, const char *index, const tn_json *ma
             const char *name = tn_safetensors_get(s->file, j)->name;
             const char *at = tn_json_string(tn_json_find(map, name));
             if (!at || strcmp(at, s->name) != 0)
-                TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s' of %s is %s%s in weight_map", index, name, s->name,
-                        at ? "placed in " : "not", at ? at : "");
+                TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s' of %s is %s%s in weight_map", index, name,
+                        s->name, at ? "placed in " : "not", at ? at : "");
         }
     }
     return TN_OK;
 }
 
-/* metadata.total_size is not compared: published files count shared tensors twice, or in another dtype. */
+/* metadata.total_size is not compared: published files count shared tensors twice, or in another
+ * dtype. */
 static tn_status read_index(tn_hf *hf, const char *index, const tn_json *root)
 {
     const tn_json *map = tn_json_find(root, "weight_map");
     void *names;
     if (tn_json_kind_of(map) != TN_JSON_OBJECT || tn_json_count(map) == 0)
-        TN_FAIL(TN_BAD_INPUT, "%s: weight_map must be an object that names the file of each tensor", index);
+        TN_FAIL(TN_BAD_INPUT, "%s: weight_map must be an object that names the file of each tensor",
+                index);
     TN_TRY(tn_alloc((size_t)tn_json_count(map) * sizeof(char *), &names));
     tn_status st = open_shards(hf, index, map, names);
     tn_free(names);
@@ -254,7 +263,8 @@ const tn_safetensors_tensor *tn_hf_find(const tn_hf *hf, const char *name)
 {
     const tn_safetensors_tensor key = {.name = name}, *p = &key;
     if (!hf->n_tensors) return NULL;
-    const tn_safetensors_tensor **at = bsearch(&p, hf->tensors, (size_t)hf->n_tensors, sizeof p, by_tensor_name);
+    const tn_safetensors_tensor **at =
+        bsearch(&p, hf->tensors, (size_t)hf->n_tensors, sizeof p, by_tensor_name);
     return at ? *at : NULL;
 }
 
@@ -285,13 +295,14 @@ typedef struct name_list {
 static void list_name(name_list *l, const char *name)
 {
     if (l->n++ < 3)
-        l->at += (size_t)snprintf(l->text + l->at, sizeof l->text - l->at, "%s'%s'", l->n > 1 ? ", " : "",
-                                  tn_quote_text(name).s);
+        l->at += (size_t)snprintf(l->text + l->at, sizeof l->text - l->at, "%s'%s'",
+                                  l->n > 1 ? ", " : "", tn_quote_text(name).s);
 }
 
 static const char *list_end(name_list *l)
 {
-    if (l->n > 3) snprintf(l->text + l->at, sizeof l->text - l->at, " and %lld more", (long long)l->n - 3);
+    if (l->n > 3)
+        snprintf(l->text + l->at, sizeof l->text - l->at, " and %lld more", (long long)l->n - 3);
     return l->text;
 }
 
@@ -306,8 +317,8 @@ static tn_status check_missing(const tn_hf *hf, const tn_hf_want *wants, int64_t
     return TN_OK;
 }
 
-tn_status tn_hf_match(const tn_hf *hf, const tn_hf_want *wants, int64_t n, const char *const *ignored,
-                      int n_ignored)
+tn_status tn_hf_match(const tn_hf *hf, const tn_hf_want *wants, int64_t n,
+                      const char *const *ignored, int n_ignored)
 {
     name_list surplus = {0};
     void *mem;
@@ -323,8 +334,8 @@ tn_status tn_hf_match(const tn_hf *hf, const tn_hf_want *wants, int64_t n, const
     }
     tn_free(names);
     if (surplus.n)
-        TN_FAIL(TN_BAD_INPUT, "%s: %lld tensors that the model does not have: %s", hf->dir, (long long)surplus.n,
-                list_end(&surplus));
+        TN_FAIL(TN_BAD_INPUT, "%s: %lld tensors that the model does not have: %s", hf->dir,
+                (long long)surplus.n, list_end(&surplus));
     for (int64_t i = 0; i < n; i++) TN_TRY(check_wanted(tn_hf_find(hf, wants[i].name), &wants[i]));
     return TN_OK;
 }
@@ -356,12 +367,16 @@ static tn_status write_folder(const char *dir, const export_paths *at, const cha
     return tn_file_write(at->config, config_text, strlen(config_text));
 }
 
-tn_status tn_hf_export(const char *dir, const char *config_text, const tn_safetensors_spec *specs, int64_t n,
-                       tn_safetensors_source source, void *arg)
+tn_status tn_hf_export(const char *dir, const char *config_text, const tn_safetensors_spec *specs,
+                       int64_t n, tn_safetensors_source source, void *arg)
 {
     static const char *const metadata[][2] = {{"format", "pt"}};
-    const tn_safetensors_content content = {
-        .specs = specs, .n = n, .metadata = metadata, .n_metadata = 1, .source = source, .arg = arg};
+    const tn_safetensors_content content = {.specs = specs,
+                                            .n = n,
+                                            .metadata = metadata,
+                                            .n_metadata = 1,
+                                            .source = source,
+                                            .arg = arg};
     tn_arena arena = {0};
     export_paths at;
     tn_status st = path_of(&arena, dir, "config.json", &at.config);

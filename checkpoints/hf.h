@@ -1,12 +1,14 @@
-/* hf.h - a Hugging Face folder: config.json and its weights, read strictly, written so that transformers loads it.
+/* hf.h - a Hugging Face folder: config.json and its weights, read strictly, written so that
+ * transformers loads it.
  *
  * Weights are model.safetensors or, when that is absent (the order of transformers), the files that
- * model.safetensors.index.json names. A folder that opens is whole: every tensor of the index is in the file that
- * the index names, every tensor of those files is in the index, file names stay in the folder.
+ * model.safetensors.index.json names. A folder that opens is whole: every tensor of the index is in
+ * the file that the index names, every tensor of those files is in the index, file names stay in
+ * the folder.
  *
  * NOTES ON EXPORT
- * (1) Where config.json stands, the weights beside it are the ones it was written with, complete: config.json goes
- * first and comes last.
+ * (1) Where config.json stands, the weights beside it are the ones it was written with, complete:
+ * config.json goes first and comes last.
  */
 #ifndef TN_CHECKPOINTS_HF_H
 #define TN_CHECKPOINTS_HF_H
@@ -34,17 +36,17 @@ typedef struct tn_hf_want {
     int64_t shape[TN_SAFETENSORS_MAX_RANK];
 } tn_hf_want;
 
-/* Every wanted tensor is there with its shape and a floating dtype, and nothing else, but for names that end in one
- * of `ignored` (rotary_emb.inv_freq; lm_head.weight when it is tied). Names the first missing and surplus ones and
- * how many. */
-tn_status tn_hf_match(const tn_hf *hf, const tn_hf_want *wants, int64_t n, const char *const *ignored,
-                      int n_ignored) TN_MUST_USE;
+/* Every wanted tensor is there with its shape and a floating dtype, and nothing else, but for names
+ * that end in one of `ignored` (rotary_emb.inv_freq; lm_head.weight when it is tied). Names the
+ * first missing and surplus ones and how many. */
+tn_status tn_hf_match(const tn_hf *hf, const tn_hf_want *wants, int64_t n,
+                      const char *const *ignored, int n_ignored) TN_MUST_USE;
 
-/* Write DIR/config.json (config_text, an object) and DIR/model.safetensors, by (1); DIR is made when missing. The
- * metadata
+/* Write DIR/config.json (config_text, an object) and DIR/model.safetensors, by (1); DIR is made
+ * when missing. The metadata
  * {"format": "pt"} that transformers asks for is added. */
-tn_status tn_hf_export(const char *dir, const char *config_text, const tn_safetensors_spec *specs, int64_t n,
-                       tn_safetensors_source source, void *arg) TN_MUST_USE;
+tn_status tn_hf_export(const char *dir, const char *config_text, const tn_safetensors_spec *specs,
+                       int64_t n, tn_safetensors_source source, void *arg) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -9,7 +9,9 @@
 #include "engine/base/mem.h"
 #include "engine/base/text.h"
 
-enum { MAX_BYTES = 4 << 20 }; /* the largest published ones hold lists of layers and stay under 100 KiB */
+enum {
+    MAX_BYTES = 4 << 20
+}; /* the largest published ones hold lists of layers and stay under 100 KiB */
 
 tn_status tn_hf_config_parse(const char *path, const char *text, int64_t n, tn_hf_config *out)
 {
@@ -72,10 +74,11 @@ static tn_status missing(const tn_hf_config *c, const char *key, const char *wha
     TN_FAIL(TN_BAD_INPUT, "%s: %s: missing; it must be %s", c->path, key, what);
 }
 
-static tn_status wrong_kind(const tn_hf_config *c, const char *key, const tn_json *j, const char *what)
+static tn_status wrong_kind(const tn_hf_config *c, const char *key, const tn_json *j,
+                            const char *what)
 {
-    TN_FAIL(TN_BAD_INPUT, "%s: %s: is %s; it must be %s", c->path, key, tn_json_kind_name(tn_json_kind_of(j)),
-            what);
+    TN_FAIL(TN_BAD_INPUT, "%s: %s: is %s; it must be %s", c->path, key,
+            tn_json_kind_name(tn_json_kind_of(j)), what);
 }
 
 tn_status tn_hf_config_int(const tn_hf_config *c, const char *key, int64_t min, int64_t max,
@@ -92,8 +95,10 @@ tn_status tn_hf_config_int(const tn_hf_config *c, const char *key, int64_t min, 
     }
     if (!tn_json_int(j, &v)) return wrong_kind(c, key, j, what);
     if (v < min || v > max)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: %lld is no whole number from %lld to %lld; nearest legal value %lld",
-                c->path, key, (long long)v, (long long)min, (long long)max, (long long)(v < min ? min : max));
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: %lld is no whole number from %lld to %lld; nearest legal value %lld",
+                c->path, key, (long long)v, (long long)min, (long long)max,
+                (long long)(v < min ? min : max));
     *out = v;
     return TN_OK;
 }
@@ -112,8 +117,8 @@ tn_status tn_hf_config_number(const tn_hf_config *c, const char *key, double min
     }
     if (!tn_json_number(j, &v)) return wrong_kind(c, key, j, what);
     if (!(v >= min && v <= max))
-        TN_FAIL(TN_BAD_INPUT, "%s: %s: %s is no number from %g to %g; nearest legal value %g", c->path, key,
-                tn_text_double(v).s, min, max, v < min ? min : max);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s: %s is no number from %g to %g; nearest legal value %g",
+                c->path, key, tn_text_double(v).s, min, max, v < min ? min : max);
     *out = v;
     return TN_OK;
 }
@@ -137,14 +142,15 @@ static tn_status wrong_word(const tn_hf_config *c, const char *key, const char *
     size_t at = 0;
     list[0] = 0;
     for (int i = 0; i < words->n_legal && at < sizeof list; i++)
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s'%s'", i ? ", " : "", words->legal[i]);
+        at +=
+            (size_t)snprintf(list + at, sizeof list - at, "%s'%s'", i ? ", " : "", words->legal[i]);
     const char *near = tn_text_nearest(word, words->legal, words->n_legal);
     TN_FAIL(TN_BAD_INPUT, "%s: %s: '%s' is none of %s; nearest legal value '%s'", c->path, key,
             tn_quote_text(word).s, list, near ? near : words->legal[0]);
 }
 
-tn_status tn_hf_config_string(const tn_hf_config *c, const char *key, const tn_hf_config_words *words,
-                              const char **out)
+tn_status tn_hf_config_string(const tn_hf_config *c, const char *key,
+                              const tn_hf_config_words *words, const char **out)
 {
     const tn_json *j = tn_hf_config_find(c, key);
     const char *v = tn_json_string(j);
@@ -162,7 +168,8 @@ tn_status tn_hf_config_string(const tn_hf_config *c, const char *key, const tn_h
 }
 
 /* A string under either of two keys; both together must agree. NULL when neither is there. */
-static tn_status one_of(const tn_hf_config *c, const char *key, const char *old_key, const char **out)
+static tn_status one_of(const tn_hf_config *c, const char *key, const char *old_key,
+                        const char **out)
 {
     const tn_hf_config_words any = {.fallback = ""};
     const char *now, *old;
@@ -182,15 +189,17 @@ tn_hf_config_key tn_hf_config_rope_key(const tn_hf_config_rope *rope, const char
     return k;
 }
 
-/* An object with numbers, strings and lists of numbers, but no objects: those would be parameters for each layer
- * type. */
+/* An object with numbers, strings and lists of numbers, but no objects: those would be parameters
+ * for each layer type. */
 static tn_status check_section(const tn_hf_config *c, const tn_hf_config_rope *r)
 {
     if (!r->params) return TN_OK;
-    if (tn_json_kind_of(r->params) != TN_JSON_OBJECT) return wrong_kind(c, r->section, r->params, "an object");
+    if (tn_json_kind_of(r->params) != TN_JSON_OBJECT)
+        return wrong_kind(c, r->section, r->params, "an object");
     for (tn_json_pair p = tn_json_first(r->params); p.key; p = tn_json_next(p))
         if (tn_json_kind_of(p.value) == TN_JSON_OBJECT)
-            TN_FAIL(TN_BAD_INPUT, "%s: %s.%s: is an object; parameters for each layer type are not supported",
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: %s.%s: is an object; parameters for each layer type are not supported",
                     c->path, r->section, tn_quote_text(p.key).s);
     return TN_OK;
 }
@@ -204,8 +213,8 @@ static tn_status read_theta(const tn_hf_config *c, tn_hf_config_rope *r, double 
     TN_TRY(tn_hf_config_number(c, "rope_theta", least, most, &none, &beside_v));
     TN_TRY(tn_hf_config_number(c, inside.s, least, most, &none, &inside_v));
     if (beside_v != none && inside_v != none && beside_v != inside_v)
-        TN_FAIL(TN_BAD_INPUT, "%s: rope_theta: %g, but %s says %g; keep one of them", c->path, beside_v, inside.s,
-                inside_v);
+        TN_FAIL(TN_BAD_INPUT, "%s: rope_theta: %g, but %s says %g; keep one of them", c->path,
+                beside_v, inside.s, inside_v);
     r->theta = inside_v != none ? inside_v : beside_v != none ? beside_v : default_theta;
     return TN_OK;
 }
@@ -220,23 +229,29 @@ static tn_status check_agreement(const tn_hf_config *c, const tn_json *now, cons
         bool same = s ? t && strcmp(s, t) == 0 : tn_json_kind_of(p.value) == tn_json_kind_of(other);
         if (tn_json_number(p.value, &x)) same = tn_json_number(other, &y) && x == y;
         if (!same)
-            TN_FAIL(TN_BAD_INPUT, "%s: rope_scaling.%s: differs from rope_parameters; keep one of them", c->path,
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: rope_scaling.%s: differs from rope_parameters; keep one of them", c->path,
                     tn_quote_text(p.key).s);
     }
     return TN_OK;
 }
 
-tn_status tn_hf_config_rope_find(const tn_hf_config *c, double default_theta, tn_hf_config_rope *out)
+tn_status tn_hf_config_rope_find(const tn_hf_config *c, double default_theta,
+                                 tn_hf_config_rope *out)
 {
-    tn_hf_config_rope now = {.section = "rope_parameters", .params = tn_hf_config_find(c, "rope_parameters")};
-    tn_hf_config_rope old = {.section = "rope_scaling", .params = tn_hf_config_find(c, "rope_scaling")};
+    tn_hf_config_rope now = {.section = "rope_parameters",
+                             .params = tn_hf_config_find(c, "rope_parameters")};
+    tn_hf_config_rope old = {.section = "rope_scaling",
+                             .params = tn_hf_config_find(c, "rope_scaling")};
     TN_TRY(check_section(c, &now));
     TN_TRY(check_section(c, &old));
     if (now.params && old.params) TN_TRY(check_agreement(c, now.params, old.params));
     tn_hf_config_rope *r = now.params ? &now : &old;
     TN_TRY(read_theta(c, r, default_theta));
-    TN_TRY(one_of(c, tn_hf_config_rope_key(r, "rope_type").s, tn_hf_config_rope_key(r, "type").s, &r->type));
-    if (!r->type && r->params && r == &old) return missing(c, "rope_scaling.rope_type", "the kind of scaling");
+    TN_TRY(one_of(c, tn_hf_config_rope_key(r, "rope_type").s, tn_hf_config_rope_key(r, "type").s,
+                  &r->type));
+    if (!r->type && r->params && r == &old)
+        return missing(c, "rope_scaling.rope_type", "the kind of scaling");
     if (!r->type) r->type = "default";
     *out = *r;
     return TN_OK;

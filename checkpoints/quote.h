@@ -1,5 +1,5 @@
-/* quote.h - what a foreign file says, made safe for a message: one line, no control characters, no more than 64
- * bytes. */
+/* quote.h - what a foreign file says, made safe for a message: one line, no control characters, no
+ * more than 64 bytes. */
 #ifndef TN_CHECKPOINTS_QUOTE_H
 #define TN_CHECKPOINTS_QUOTE_H
 #include <string.h>
@@ -12,7 +12,8 @@ typedef struct tn_quote {
     char s[72];
 } tn_quote;
 
-/* Bytes of the control character (C0, DEL or C1) that the UTF-8 text s begins with; 0 if it begins with none. */
+/* Bytes of the control character (C0, DEL or C1) that the UTF-8 text s begins with; 0 if it begins
+ * with none. */
 static inline int tn_quote_control(const char *s)
 {
     const unsigned char *u = (const unsigned char *)s;

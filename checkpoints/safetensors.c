@@ -20,7 +20,8 @@ struct tn_safetensors {
     int64_t n_metadata;
 };
 
-/* A tensor's bytes within the file, for messages that name offsets; data is set once they are known to be there. */
+/* A tensor's bytes within the file, for messages that name offsets; data is set once they are known
+ * to be there. */
 typedef struct range {
     const tn_safetensors_tensor *tensor;
     int64_t begin, end; /* from the end of the header */
@@ -34,9 +35,9 @@ typedef struct reader {
     range *ranges;
 } reader;
 
-/* Bounds what the JSON tree of a header may cost before it is built: a tree takes up to 80 times the bytes of its
- * text. A legal header nests three deep, has one object and two lists per tensor, and a list has at most MAX_RANK
- * elements. */
+/* Bounds what the JSON tree of a header may cost before it is built: a tree takes up to 80 times
+ * the bytes of its text. A legal header nests three deep, has one object and two lists per tensor,
+ * and a list has at most MAX_RANK elements. */
 static tn_status check_structure(const char *where, const char *text, int64_t n)
 {
     int64_t objects = 0, lists = 0, commas = 0;
@@ -55,7 +56,8 @@ static tn_status check_structure(const char *where, const char *text, int64_t n)
         commas += c == ',';
         depth += (c == '{' || c == '[') - (c == '}' || c == ']');
         if (depth > 3)
-            TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: header nested deeper than 3 levels", where, (long long)i + 8);
+            TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: header nested deeper than 3 levels", where,
+                    (long long)i + 8);
     }
     if (objects > TN_SAFETENSORS_MAX_TENSORS + 2 || lists > 2 * TN_SAFETENSORS_MAX_TENSORS ||
         commas > (TN_SAFETENSORS_MAX_RANK + 8) * (int64_t)TN_SAFETENSORS_MAX_TENSORS)
@@ -71,17 +73,21 @@ static tn_status find_header(reader *r)
     uint64_t n;
     if (r->size < 8)
         TN_FAIL(TN_BAD_INPUT,
-                "%s: offset 0: the file ends at byte %lld, inside the 8 bytes of the header length; truncated?",
+                "%s: offset 0: the file ends at byte %lld, inside the 8 bytes of the header "
+                "length; truncated?",
                 where, (long long)r->size);
     memcpy(&n, r->bytes, sizeof n);
     if (n > TN_SAFETENSORS_MAX_HEADER)
-        TN_FAIL(TN_BAD_INPUT, "%s: offset 0: header length %llu; at most %d: this is no safetensors file", where,
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: offset 0: header length %llu; at most %d: this is no safetensors file", where,
                 (unsigned long long)n, TN_SAFETENSORS_MAX_HEADER);
     if ((int64_t)n > r->size - 8)
-        TN_FAIL(TN_BAD_INPUT, "%s: offset 8: the header ends at byte %llu, but the file at byte %lld; truncated?",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: offset 8: the header ends at byte %llu, but the file at byte %lld; truncated?",
                 where, (unsigned long long)n + 8, (long long)r->size);
     if (n == 0 || r->bytes[8] != '{')
-        TN_FAIL(TN_BAD_INPUT, "%s: offset 8: the header does not begin with '{': this is no safetensors file",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: offset 8: the header does not begin with '{': this is no safetensors file",
                 where);
     r->data_at = 8 + (int64_t)n;
     return check_structure(where, r->bytes + 8, (int64_t)n);
@@ -90,13 +96,16 @@ static tn_status find_header(reader *r)
 static tn_status check_name(const char *where, const char *name, int64_t i)
 {
     size_t n = strlen(name);
-    if (n == 0) TN_FAIL(TN_BAD_INPUT, "%s: tensor %lld of the header has an empty name", where, (long long)i);
+    if (n == 0)
+        TN_FAIL(TN_BAD_INPUT, "%s: tensor %lld of the header has an empty name", where,
+                (long long)i);
     if (n > TN_SAFETENSORS_MAX_NAME)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': a name of %zu bytes; at most %d", where, tn_quote_text(name).s, n,
-                TN_SAFETENSORS_MAX_NAME);
+        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': a name of %zu bytes; at most %d", where,
+                tn_quote_text(name).s, n, TN_SAFETENSORS_MAX_NAME);
     for (const char *c = name; *c; c++)
         if (tn_quote_control(c))
-            TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': control character in the name", where, tn_quote_text(name).s);
+            TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': control character in the name", where,
+                    tn_quote_text(name).s);
     return TN_OK;
 }
 
@@ -106,7 +115,8 @@ static tn_status read_metadata(tn_safetensors *file, const tn_json *json)
     if (tn_json_kind_of(json) != TN_JSON_OBJECT)
         TN_FAIL(TN_BAD_INPUT, "%s: __metadata__ is %s; it must be an object", file->where,
                 tn_json_kind_name(tn_json_kind_of(json)));
-    TN_TRY(tn_arena_alloc(&file->arena, (size_t)tn_json_count(json) * sizeof *file->metadata, &mem));
+    TN_TRY(
+        tn_arena_alloc(&file->arena, (size_t)tn_json_count(json) * sizeof *file->metadata, &mem));
     file->metadata = mem;
     for (tn_json_pair p = tn_json_first(json); p.key; p = tn_json_next(p)) {
         const char *value = tn_json_string(p.value);
@@ -124,14 +134,15 @@ static tn_status read_dtype(tn_safetensors_tensor *t, const tn_json *json)
 {
     const char *name = tn_json_string(json);
     if (!name)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': dtype is %s; it must be a string", t->where, t->name,
-                tn_json_kind_name(tn_json_kind_of(json)));
+        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': dtype is %s; it must be a string", t->where,
+                t->name, tn_json_kind_name(tn_json_kind_of(json)));
     for (int i = 0; i < TN_SAFETENSORS_N_DTYPES; i++) {
         if (strcmp(name, tn_safetensors_dtype_name((tn_safetensors_dtype)i)) != 0) continue;
         t->dtype = (tn_safetensors_dtype)i;
         return TN_OK;
     }
-    TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': dtype '%s' is not known here; store it as F32, F16 or BF16", t->where,
+    TN_FAIL(TN_BAD_INPUT,
+            "%s: tensor '%s': dtype '%s' is not known here; store it as F32, F16 or BF16", t->where,
             t->name, tn_quote_text(name).s);
 }
 
@@ -157,31 +168,37 @@ static tn_status read_shape(tn_safetensors_tensor *t, const tn_json *json)
         TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': shape is %s; it must be a list", t->where, t->name,
                 tn_json_kind_name(tn_json_kind_of(json)));
     if (rank > TN_SAFETENSORS_MAX_RANK)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': %lld dimensions; at most %d", t->where, t->name, (long long)rank,
-                TN_SAFETENSORS_MAX_RANK);
+        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': %lld dimensions; at most %d", t->where, t->name,
+                (long long)rank, TN_SAFETENSORS_MAX_RANK);
     t->rank = (int)rank;
     for (int i = 0; i < t->rank; i++)
         if (!tn_json_int(tn_json_at(json, i), &t->shape[i]) || t->shape[i] < 0)
-            TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': extent %d of its shape is no whole number >= 0", t->where,
-                    t->name, i);
+            TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': extent %d of its shape is no whole number >= 0",
+                    t->where, t->name, i);
     return read_sizes(t);
 }
 
-static tn_status read_range(const reader *r, const tn_safetensors_tensor *t, const tn_json *json, range *out)
+static tn_status read_range(const reader *r, const tn_safetensors_tensor *t, const tn_json *json,
+                            range *out)
 {
     char shape[256];
     bool ok = tn_json_kind_of(json) == TN_JSON_ARRAY && tn_json_count(json) == 2 &&
-              tn_json_int(tn_json_at(json, 0), &out->begin) && tn_json_int(tn_json_at(json, 1), &out->end);
+              tn_json_int(tn_json_at(json, 0), &out->begin) &&
+              tn_json_int(tn_json_at(json, 1), &out->end);
     if (!ok || out->begin < 0 || out->end < out->begin)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': data_offsets must be two whole numbers, 0 <= begin <= end",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: tensor '%s': data_offsets must be two whole numbers, 0 <= begin <= end",
                 t->where, t->name);
     if (out->end - out->begin != t->bytes)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': data_offsets [%lld, %lld] hold %lld bytes, but %s %s takes %lld",
-                t->where, t->name, (long long)out->begin, (long long)out->end, (long long)(out->end - out->begin),
-                tn_safetensors_dtype_name(t->dtype),
-                tn_safetensors_shape_text(t->rank, t->shape, shape, sizeof shape), (long long)t->bytes);
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: tensor '%s': data_offsets [%lld, %lld] hold %lld bytes, but %s %s takes %lld",
+                t->where, t->name, (long long)out->begin, (long long)out->end,
+                (long long)(out->end - out->begin), tn_safetensors_dtype_name(t->dtype),
+                tn_safetensors_shape_text(t->rank, t->shape, shape, sizeof shape),
+                (long long)t->bytes);
     if (out->end > r->size - r->data_at)
-        TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': its bytes end at offset %llu, but the file at %lld; truncated?",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: tensor '%s': its bytes end at offset %llu, but the file at %lld; truncated?",
                 t->where, t->name, (unsigned long long)out->end + (unsigned long long)r->data_at,
                 (long long)r->size);
     out->tensor = t;
@@ -200,8 +217,10 @@ static tn_status read_tensor(reader *r, const char *name, const tn_json *json)
         TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s' is %s; it must be an object", file->where, name,
                 tn_json_kind_name(tn_json_kind_of(json)));
     for (tn_json_pair p = tn_json_first(json); p.key; p = tn_json_next(p))
-        if (strcmp(p.key, keys[0]) != 0 && strcmp(p.key, keys[1]) != 0 && strcmp(p.key, keys[2]) != 0)
-            TN_FAIL(TN_BAD_INPUT, "%s: tensor '%s': unknown key '%s'; dtype, shape and data_offsets are known",
+        if (strcmp(p.key, keys[0]) != 0 && strcmp(p.key, keys[1]) != 0 &&
+            strcmp(p.key, keys[2]) != 0)
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: tensor '%s': unknown key '%s'; dtype, shape and data_offsets are known",
                     file->where, name, tn_quote_text(p.key).s);
     TN_TRY(read_dtype(t, tn_json_find(json, keys[0])));
     TN_TRY(read_shape(t, tn_json_find(json, keys[1])));
@@ -237,14 +256,16 @@ static tn_status check_tiling(reader *r)
             TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: tensors '%s' and '%s' overlap", file->where,
                     (long long)(r->data_at + g->begin), before, g->tensor->name);
         if (g->begin > at)
-            TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: %lld bytes before tensor '%s' belong to no tensor", file->where,
-                    (long long)(r->data_at + at), (long long)(g->begin - at), g->tensor->name);
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: offset %lld: %lld bytes before tensor '%s' belong to no tensor",
+                    file->where, (long long)(r->data_at + at), (long long)(g->begin - at),
+                    g->tensor->name);
         at = g->end;
         before = g->tensor->name;
     }
     if (at < end)
-        TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: %lld bytes at the end belong to no tensor", file->where,
-                (long long)(r->data_at + at), (long long)(end - at));
+        TN_FAIL(TN_BAD_INPUT, "%s: offset %lld: %lld bytes at the end belong to no tensor",
+                file->where, (long long)(r->data_at + at), (long long)(end - at));
     return TN_OK;
 }
 
@@ -265,10 +286,8 @@ static tn_status read_header(reader *r)
     TN_TRY(tn_alloc(n * sizeof *r->ranges, &mem));
     r->ranges = mem;
     for (tn_json_pair p = tn_json_first(r->root); p.key; p = tn_json_next(p)) {
-        if (strcmp(p.key, "__metadata__") == 0)
-            TN_TRY(read_metadata(file, p.value));
-        else
-            TN_TRY(read_tensor(r, p.key, p.value));
+        if (strcmp(p.key, "__metadata__") == 0) TN_TRY(read_metadata(file, p.value));
+        else TN_TRY(read_tensor(r, p.key, p.value));
     }
     TN_TRY(check_tiling(r));
     if (file->n) qsort(file->tensors, (size_t)file->n, sizeof *file->tensors, by_name);
@@ -312,7 +331,8 @@ tn_status tn_safetensors_open(const char *path, tn_safetensors **out)
     return TN_OK;
 }
 
-tn_status tn_safetensors_parse(const char *where, const void *bytes, size_t size, tn_safetensors **out)
+tn_status tn_safetensors_parse(const char *where, const void *bytes, size_t size,
+                               tn_safetensors **out)
 {
     tn_safetensors *file;
     TN_TRY(new_file(where, &file));
@@ -375,11 +395,13 @@ tn_status tn_safetensors_check_shape(const tn_safetensors_tensor *t, int rank, c
     return TN_OK;
 }
 
-tn_status tn_safetensors_require(const tn_safetensors *file, const char *name, int rank, const int64_t *shape,
-                                 const tn_safetensors_tensor **out)
+tn_status tn_safetensors_require(const tn_safetensors *file, const char *name, int rank,
+                                 const int64_t *shape, const tn_safetensors_tensor **out)
 {
     const tn_safetensors_tensor *t = tn_safetensors_find(file, name);
-    if (!t) TN_FAIL(TN_BAD_INPUT, "%s: no tensor '%s' among its %lld", file->where, name, (long long)file->n);
+    if (!t)
+        TN_FAIL(TN_BAD_INPUT, "%s: no tensor '%s' among its %lld", file->where, name,
+                (long long)file->n);
     TN_TRY(tn_safetensors_check_shape(t, rank, shape));
     *out = t;
     return TN_OK;

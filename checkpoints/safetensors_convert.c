@@ -1,13 +1,14 @@
 /* safetensors_convert.c - dtypes of the format, and elements as float, double or int32.
  *
- * Data in a file may be unaligned (old writers do not pad the header), so elements are copied out, never
- * dereferenced. */
+ * Data in a file may be unaligned (old writers do not pad the header), so elements are copied out,
+ * never dereferenced. */
 #include "checkpoints/safetensors.h"
 
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian and read in place");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the format is little-endian and read in place");
 
 static const struct {
     const char *name;
@@ -37,7 +38,8 @@ const char *tn_safetensors_shape_text(int rank, const int64_t *shape, char *buff
 {
     size_t at = 0;
     for (int i = 0; i < rank && at < size; i++)
-        at += (size_t)snprintf(buffer + at, size - at, "%s%lld", i ? ", " : "[", (long long)shape[i]);
+        at +=
+            (size_t)snprintf(buffer + at, size - at, "%s%lld", i ? ", " : "[", (long long)shape[i]);
     if (at < size) snprintf(buffer + at, size - at, "%s", rank ? "]" : "[]");
     return buffer;
 }
@@ -56,9 +58,9 @@ static uint32_t bits_of_f32(float f)
     return bits;
 }
 
-/* Exponent and mantissa shifted into place make the value times 2^-112, subnormals included; the product is exact.
- * Inf and NaN are finite until the exponent is set at the end, so that no multiplication makes a signaling NaN
- * quiet. */
+/* Exponent and mantissa shifted into place make the value times 2^-112, subnormals included; the
+ * product is exact. Inf and NaN are finite until the exponent is set at the end, so that no
+ * multiplication makes a signaling NaN quiet. */
 static float f32_of_f16(uint16_t h)
 {
     uint32_t scaled = bits_of_f32(f32_of_bits((uint32_t)(h & 0x7fff) << 13) * 0x1p112f);
@@ -73,7 +75,8 @@ static float f32_of_bf16(uint16_t h)
 
 static void check_range(const tn_safetensors_tensor *t, int64_t begin, int64_t count)
 {
-    if (begin < 0 || count < 0 || begin > t->n || count > t->n - begin) __builtin_trap(); /* the caller's bug */
+    if (begin < 0 || count < 0 || begin > t->n || count > t->n - begin)
+        __builtin_trap(); /* the caller's bug */
 }
 
 static tn_status wrong_dtype(const tn_safetensors_tensor *t, const char *takes)
@@ -82,7 +85,8 @@ static tn_status wrong_dtype(const tn_safetensors_tensor *t, const char *takes)
             dtypes[t->dtype].name, takes);
 }
 
-tn_status tn_safetensors_to_f32(const tn_safetensors_tensor *t, int64_t begin, int64_t count, float *out)
+tn_status tn_safetensors_to_f32(const tn_safetensors_tensor *t, int64_t begin, int64_t count,
+                                float *out)
 {
     check_range(t, begin, count);
     const char *src = (const char *)t->data + begin * dtypes[t->dtype].bytes;
@@ -111,11 +115,13 @@ tn_status tn_safetensors_to_f32(const tn_safetensors_tensor *t, int64_t begin, i
             out[i] = (float)d;
         }
         return TN_OK;
-    default: return wrong_dtype(t, "F32, F16, BF16 or F64");
+    default:
+        return wrong_dtype(t, "F32, F16, BF16 or F64");
     }
 }
 
-tn_status tn_safetensors_to_f64(const tn_safetensors_tensor *t, int64_t begin, int64_t count, double *out)
+tn_status tn_safetensors_to_f64(const tn_safetensors_tensor *t, int64_t begin, int64_t count,
+                                double *out)
 {
     float piece[256];
     if (t->dtype == TN_SAFETENSORS_F64) {
@@ -132,7 +138,8 @@ tn_status tn_safetensors_to_f64(const tn_safetensors_tensor *t, int64_t begin, i
     return TN_OK;
 }
 
-tn_status tn_safetensors_to_i32(const tn_safetensors_tensor *t, int64_t begin, int64_t count, int32_t *out)
+tn_status tn_safetensors_to_i32(const tn_safetensors_tensor *t, int64_t begin, int64_t count,
+                                int32_t *out)
 {
     check_range(t, begin, count);
     if (t->dtype == TN_SAFETENSORS_I32) {
@@ -144,9 +151,10 @@ tn_status tn_safetensors_to_i32(const tn_safetensors_tensor *t, int64_t begin, i
         int64_t v;
         memcpy(&v, (const char *)t->data + 8 * (begin + i), sizeof v);
         if (v < INT32_MIN || v > INT32_MAX)
-            TN_FAIL(TN_BAD_INPUT,
-                    "%s: tensor '%s', element %lld: %lld does not fit int32; the limits are %d and %d", t->where,
-                    t->name, (long long)(begin + i), (long long)v, INT32_MIN, INT32_MAX);
+            TN_FAIL(
+                TN_BAD_INPUT,
+                "%s: tensor '%s', element %lld: %lld does not fit int32; the limits are %d and %d",
+                t->where, t->name, (long long)(begin + i), (long long)v, INT32_MIN, INT32_MAX);
         out[i] = (int32_t)v;
     }
     return TN_OK;

@@ -1,5 +1,5 @@
-/* safetensors_write.c - the writer: the header is known before the first tensor, so the file is written front to
- * back. */
+/* safetensors_write.c - the writer: the header is known before the first tensor, so the file is
+ * written front to back. */
 #include "checkpoints/safetensors.h"
 
 #include <stdio.h>
@@ -36,9 +36,12 @@ static tn_status check_spec(const char *path, const tn_safetensors_spec *s)
 {
     size_t length = strlen(s->name);
     int64_t bytes = tn_safetensors_dtype_bytes(s->dtype);
-    bool bad = length == 0 || length > TN_SAFETENSORS_MAX_NAME || strcmp(s->name, "__metadata__") == 0;
+    bool bad =
+        length == 0 || length > TN_SAFETENSORS_MAX_NAME || strcmp(s->name, "__metadata__") == 0;
     for (const char *c = s->name; *c; c++) bad |= tn_quote_control(c) != 0;
-    if (bad) TN_FAIL(TN_BAD_INPUT, "%s: '%s' cannot be the name of a tensor", path, tn_quote_text(s->name).s);
+    if (bad)
+        TN_FAIL(TN_BAD_INPUT, "%s: '%s' cannot be the name of a tensor", path,
+                tn_quote_text(s->name).s);
     bad = s->rank < 0 || s->rank > TN_SAFETENSORS_MAX_RANK;
     for (int i = 0; !bad && i < s->rank; i++)
         bad = s->shape[i] < 0 || __builtin_mul_overflow(bytes, s->shape[i], &bytes);
@@ -59,18 +62,15 @@ static void add_string(tn_text *t, const char *s)
     tn_text_put(t, "\"", 1);
     for (; *s; s++) {
         const char *e = strchr(escaped, *s);
-        if (e)
-            tn_text_add(t, "\\%c", letters[e - escaped]);
-        else if ((unsigned char)*s < 0x20)
-            tn_text_add(t, "\\u%04x", *s);
-        else
-            tn_text_put(t, s, 1);
+        if (e) tn_text_add(t, "\\%c", letters[e - escaped]);
+        else if ((unsigned char)*s < 0x20) tn_text_add(t, "\\u%04x", *s);
+        else tn_text_put(t, s, 1);
     }
     tn_text_put(t, "\"", 1);
 }
 
-static tn_status add_tensors(tn_text *t, const char *path, const tn_safetensors_spec *const *order, int64_t n,
-                             bool comma)
+static tn_status add_tensors(tn_text *t, const char *path, const tn_safetensors_spec *const *order,
+                             int64_t n, bool comma)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -81,7 +81,8 @@ static tn_status add_tensors(tn_text *t, const char *path, const tn_safetensors_
         if (comma || i) tn_text_put(t, ",", 1);
         add_string(t, s->name);
         tn_text_add(t, ":{\"dtype\":\"%s\",\"shape\":[", tn_safetensors_dtype_name(s->dtype));
-        for (int d = 0; d < s->rank; d++) tn_text_add(t, "%s%lld", d ? "," : "", (long long)s->shape[d]);
+        for (int d = 0; d < s->rank; d++)
+            tn_text_add(t, "%s%lld", d ? "," : "", (long long)s->shape[d]);
         tn_text_add(t, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)end);
         at = end;
     }
@@ -105,12 +106,13 @@ static tn_status make_header(tn_text *t, const char *path, const tn_safetensors_
     while (!t->failed && t->n_bytes % 8) tn_text_put(t, " ", 1);
     TN_TRY(tn_text_end(t));
     if (t->n_bytes > TN_SAFETENSORS_MAX_HEADER)
-        TN_FAIL(TN_BAD_INPUT, "%s: %lld tensors need a header of %lld bytes; at most %d", path, (long long)c->n,
-                (long long)t->n_bytes, TN_SAFETENSORS_MAX_HEADER);
+        TN_FAIL(TN_BAD_INPUT, "%s: %lld tensors need a header of %lld bytes; at most %d", path,
+                (long long)c->n, (long long)t->n_bytes, TN_SAFETENSORS_MAX_HEADER);
     return TN_OK;
 }
 
-static tn_status put_tensor(tn_file *f, const tn_safetensors_content *c, const tn_safetensors_spec *s, void *piece)
+static tn_status put_tensor(tn_file *f, const tn_safetensors_content *c,
+                            const tn_safetensors_spec *s, void *piece)
 {
     int64_t each = tn_safetensors_dtype_bytes(s->dtype), n = elements(s), step = PIECE_BYTES / each;
     for (int64_t at = 0; at < n; at += step) {
@@ -121,8 +123,8 @@ static tn_status put_tensor(tn_file *f, const tn_safetensors_content *c, const t
     return TN_OK;
 }
 
-static tn_status put_all(tn_file *f, const tn_safetensors_content *c, const tn_safetensors_spec *const *order,
-                         const tn_text *header)
+static tn_status put_all(tn_file *f, const tn_safetensors_content *c,
+                         const tn_safetensors_spec *const *order, const tn_text *header)
 {
     uint64_t n = (uint64_t)header->n_bytes;
     void *piece;
@@ -136,7 +138,8 @@ static tn_status put_all(tn_file *f, const tn_safetensors_content *c, const tn_s
 }
 
 /* order: room for c->n pointers. */
-static tn_status sort_specs(const char *path, const tn_safetensors_content *c, const tn_safetensors_spec **order)
+static tn_status sort_specs(const char *path, const tn_safetensors_content *c,
+                            const tn_safetensors_spec **order)
 {
     for (int64_t i = 0; i < c->n; i++) {
         TN_TRY(check_spec(path, &c->specs[i]));

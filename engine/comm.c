@@ -148,8 +148,7 @@ int tn_comm_size(const tn_comm *c)
     return c->w.size;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * meeting */
+/* ------------------------------------------------------------ meeting */
 
 void tn_comm_abort(tn_comm *c, const char *text)
 {
@@ -341,8 +340,7 @@ tn_status tn_comm_most(tn_comm *c, const char *what, int value, int *out)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * regions */
+/* ------------------------------------------------------------ regions */
 
 static tn_status map_region(int fd, int64_t bytes, void **out)
 {
@@ -399,8 +397,7 @@ void *tn_comm_peer(const tn_comm *c, int rank, int number)
     return c->regions[number].at[rank];
 }
 
-/* ----------------------------------------------------------------------------------------------
- * flight recorder */
+/* ------------------------------------------------------------ flight recorder */
 
 tn_status tn_comm_record_write(const tn_comm *c, const char *path)
 {

@@ -35,8 +35,7 @@ void tn_comm_page_unmap(tn_comm_page *p)
     if (p) munmap(p, sizeof *p);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * without a launcher */
+/* ------------------------------------------------------------ without a launcher */
 
 static const char BOOT_ID[] = "/proc/sys/kernel/random/boot_id", KEY[] = "page";
 
@@ -179,8 +178,7 @@ bool tn_comm_page_abort(tn_comm_page *p, int writer, int culprit, const char *te
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * who is how */
+/* ------------------------------------------------------------ who is how */
 
 /* The letter of /proc/PID/stat, 0 when there is no such process. */
 static char process_state(int pid)
@@ -222,8 +220,7 @@ tn_comm_page_state tn_comm_page_look(const tn_comm_page *p, int rank)
     return s;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * flight recorder */
+/* ------------------------------------------------------------ flight recorder */
 
 static void put_event(tn_jsonout *w, const tn_comm_page_event *e)
 {

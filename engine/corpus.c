@@ -17,8 +17,9 @@
 enum { KEEP_BYTES = 0, STRIDE_BYTES = 1 << 12 };
 #else
 enum {
-    KEEP_BYTES = 16 << 20,  /* a text up to this size may stay mapped in */
-    STRIDE_BYTES = 4 << 20, /* of a larger one that is read from end to end, what is let go at once */
+    KEEP_BYTES = 16 << 20, /* a text up to this size may stay mapped in */
+    STRIDE_BYTES =
+        4 << 20, /* of a larger one that is read from end to end, what is let go at once */
 };
 #endif
 
@@ -37,22 +38,26 @@ struct tn_corpus {
     int64_t n_files, capacity, n_tokens;
 };
 
-/* -------------------------------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------ opening */
 
 /* What the user can have got wrong, in the words of the recipe; the map refuses the rest. */
 static tn_status check_file(const char *section, const char *path)
 {
     struct stat s;
     if (stat(path, &s) != 0)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s': %s; give a file that exists, or a glob", section, path,
-                strerror(errno));
+        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s': %s; give a file that exists, or a glob", section,
+                path, strerror(errno));
     if (S_ISDIR(s.st_mode))
-        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s' is a directory; name the files in it, as in '%s/*.txt'", section, path,
-                path);
+        TN_FAIL(TN_BAD_INPUT,
+                "%s.path: '%s' is a directory; name the files in it, as in '%s/*.txt'", section,
+                path, path);
     if (!S_ISREG(s.st_mode))
-        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s' is no regular file and cannot be read twice; write it to a file first",
-                section, path);
-    if (s.st_size == 0) TN_FAIL(TN_BAD_INPUT, "%s.path: '%s' is empty; leave it out or fill it", section, path);
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s.path: '%s' is no regular file and cannot be read twice; write it to a file first",
+            section, path);
+    if (s.st_size == 0)
+        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s' is empty; leave it out or fill it", section, path);
     return TN_OK;
 }
 
@@ -94,7 +99,8 @@ static tn_status add_glob(tn_corpus *c, const char *section, const char *pattern
         if ((st = add_file(c, section, g.gl_pathv[i]))) goto out;
     }
     if (c->n_files == before)
-        st = tn_error(TN_BAD_INPUT, "%s.path: no file matches '%s'; correct the glob or put files there", section,
+        st = tn_error(TN_BAD_INPUT,
+                      "%s.path: no file matches '%s'; correct the glob or put files there", section,
                       pattern);
 out:
     globfree(&g);
@@ -111,8 +117,8 @@ static tn_status add_pattern(tn_corpus *c, const char *section, const char *patt
     return add_glob(c, section, pattern);
 }
 
-tn_status tn_corpus_open(const char *section, const tn_data_path *paths, int64_t n_paths, tn_corpus_rule rule,
-                         tn_corpus **out)
+tn_status tn_corpus_open(const char *section, const tn_data_path *paths, int64_t n_paths,
+                         tn_corpus_rule rule, tn_corpus **out)
 {
     void *mem;
     TN_TRY(tn_alloc(sizeof(tn_corpus), &mem));
@@ -148,27 +154,27 @@ int64_t tn_corpus_tokens(const tn_corpus *c)
     return c->n_tokens;
 }
 
-/* ---------------------------------------------------------------------------------------------------- pages */
+/* ------------------------------------------------------------ pages */
 
 static const file *find_file(const tn_corpus *c, int64_t token)
 {
     int64_t low = 0, high = c->n_files; /* files[low].first <= token < files[high].first */
     while (high - low > 1) {
         int64_t middle = (low + high) / 2;
-        if (c->files[middle].first <= token)
-            low = middle;
-        else
-            high = middle;
+        if (c->files[middle].first <= token) low = middle;
+        else high = middle;
     }
     return &c->files[low];
 }
 
-/* Offsets [begin, end) are done with. A fault maps in up to a page table's worth around it (1 MiB was seen), so as much
- * goes. Measured: 15 us a row, nothing beside a step; without it a run over 1 GiB of text shows 1 GiB that no plan knows
- * of. Reading instead of mapping would cost 1 us a row, but a descriptor for every file. */
+/* Offsets [begin, end) are done with. A fault maps in up to a page table's worth around it (1 MiB
+ * was seen), so as much goes. Measured: 15 us a row, nothing beside a step; without it a run over 1
+ * GiB of text shows 1 GiB that no plan knows of. Reading instead of mapping would cost 1 us a row,
+ * but a descriptor for every file. */
 static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end)
 {
-    const uintptr_t around = 1 << 21, first = (uintptr_t)f->bytes, last = first + (uintptr_t)f->size;
+    const uintptr_t around = 1 << 21, first = (uintptr_t)f->bytes,
+                    last = first + (uintptr_t)f->size;
     if (c->n_tokens <= KEEP_BYTES || begin >= end) return;
     uintptr_t from = (first + (uintptr_t)begin) & ~(around - 1);
     uintptr_t to = (first + (uintptr_t)end + around - 1) & ~(around - 1);
@@ -195,11 +201,12 @@ static void pass(const tn_corpus *c, const file *f, int64_t o, int64_t *kept_fro
     *kept_from = o;
 }
 
-/* ------------------------------------------------------------------------------------------------ documents */
+/* ------------------------------------------------------------ documents */
 
 static bool is_empty_line(const file *f, int64_t o)
 {
-    return f->bytes[o] == '\n' || (f->bytes[o] == '\r' && o + 1 < f->size && f->bytes[o + 1] == '\n');
+    return f->bytes[o] == '\n' ||
+           (f->bytes[o] == '\r' && o + 1 < f->size && f->bytes[o + 1] == '\n');
 }
 
 /* Does the byte at offset o > 0, which follows a newline, start a document? */
@@ -233,8 +240,10 @@ tn_status tn_corpus_check(const tn_corpus *c, const char *section, int64_t vocab
             pass(c, f, o, &kept_from);
             if (f->bytes[o] >= vocab_size)
                 TN_FAIL(TN_BAD_INPUT,
-                        "%s.path: '%s' holds id %d at offset %lld, and model.vocab_size is %lld; use %d", section,
-                        f->path, f->bytes[o], (long long)o, (long long)vocab_size, TN_BYTES_VOCAB);
+                        "%s.path: '%s' holds id %d at offset %lld, and model.vocab_size is %lld; "
+                        "use %d",
+                        section, f->path, f->bytes[o], (long long)o, (long long)vocab_size,
+                        TN_BYTES_VOCAB);
         }
         forget(c, f, 0, f->size);
     }

@@ -20,10 +20,10 @@ struct tn_data {
 
 static const tn_data_source *const sources[] = {&tn_data_text, &tn_data_batches, &tn_data_random};
 
-/* ------------------------------------------------------------------------------------------------- helpers */
+/* ------------------------------------------------------------ helpers */
 
-tn_status tn_data_choose(const tn_data_options *o, const char *key, const char *value, const char *const *names,
-                         int n, int *out)
+tn_status tn_data_choose(const tn_data_options *o, const char *key, const char *value,
+                         const char *const *names, int n, int *out)
 {
     tn_text list = {0};
     for (int i = 0; i < n; i++) {
@@ -35,7 +35,8 @@ tn_status tn_data_choose(const tn_data_options *o, const char *key, const char *
     for (int i = 0; i < n; i++) tn_text_add(&list, "%s%s", i ? ", " : "", names[i]);
     tn_status st = tn_text_end(&list);
     if (!st)
-        st = tn_error(TN_BAD_INPUT, "%s.%s: '%s' is unknown; use %s", o->section, key, value, tn_text_str(&list));
+        st = tn_error(TN_BAD_INPUT, "%s.%s: '%s' is unknown; use %s", o->section, key, value,
+                      tn_text_str(&list));
     tn_text_fini(&list);
     return st;
 }
@@ -59,13 +60,13 @@ int64_t tn_data_times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
-/* -------------------------------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------ opening */
 
 static tn_status check_number(const char *key, int64_t value, int64_t low, int64_t high)
 {
     if (value < low || value > high)
-        TN_FAIL(TN_BAD_INPUT, "%s: %lld is out of range; use %lld to %lld", key, (long long)value, (long long)low,
-                (long long)high);
+        TN_FAIL(TN_BAD_INPUT, "%s: %lld is out of range; use %lld to %lld", key, (long long)value,
+                (long long)low, (long long)high);
     return TN_OK;
 }
 
@@ -79,11 +80,13 @@ static tn_status check_options(const tn_data_options *o, const tn_data_source **
     TN_TRY(check_number("training.global_batch_size", o->global_batch, 1, INT32_MAX));
     TN_TRY(check_number("model.vocab_size", o->vocab_size, 1, INT32_MAX));
     if (!(o->validation >= 0 && o->validation <= 1))
-        TN_FAIL(TN_BAD_INPUT, "%s.validation: %g is no share; use 0 to 1, as 0.02 for the last 2 %%", o->section,
+        TN_FAIL(TN_BAD_INPUT,
+                "%s.validation: %g is no share; use 0 to 1, as 0.02 for the last 2 %%", o->section,
                 o->validation);
     if (o->epochs < 0)
-        TN_FAIL(TN_BAD_INPUT, "%s.epochs: %lld is negative; use 0 (as many as the steps need) or more", o->section,
-                (long long)o->epochs);
+        TN_FAIL(TN_BAD_INPUT,
+                "%s.epochs: %lld is negative; use 0 (as many as the steps need) or more",
+                o->section, (long long)o->epochs);
     *out = sources[which];
     return TN_OK;
 }
@@ -120,7 +123,7 @@ void tn_data_close(tn_data *d)
     tn_free(d);
 }
 
-/* ------------------------------------------------------------------------------------------------ questions */
+/* ------------------------------------------------------------ questions */
 
 const tn_data_info *tn_data_about(const tn_data *d)
 {
@@ -139,19 +142,22 @@ tn_status tn_data_check_steps(const tn_data *d, int64_t steps)
     int64_t most = tn_data_steps(d, TN_DATA_TRAIN), samples = d->info.samples[TN_DATA_TRAIN];
     if (steps <= most) return TN_OK;
     if (samples == 0)
-        TN_FAIL(TN_BAD_INPUT,
-                "%s.validation: %g holds everything out, nothing is left to train on; use less than 1", d->section,
-                d->validation);
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s.validation: %g holds everything out, nothing is left to train on; use less than 1",
+            d->section, d->validation);
     int64_t asked = tn_data_times(steps, d->global_batch);
     TN_FAIL(TN_BAD_INPUT,
-            "training.steps: %lld steps of %lld samples are more than %s.epochs = %lld of %lld samples; use at "
+            "training.steps: %lld steps of %lld samples are more than %s.epochs = %lld of %lld "
+            "samples; use at "
             "most %lld "
             "steps, or %s.epochs = %lld",
-            (long long)steps, (long long)d->global_batch, d->section, (long long)(d->epochs ? d->epochs : 1),
-            (long long)samples, (long long)most, d->section, (long long)(asked / samples + (asked % samples != 0)));
+            (long long)steps, (long long)d->global_batch, d->section,
+            (long long)(d->epochs ? d->epochs : 1), (long long)samples, (long long)most, d->section,
+            (long long)(asked / samples + (asked % samples != 0)));
 }
 
-/* ----------------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------ rows */
 
 static int32_t *at(int32_t *x_bs, int64_t row, int64_t seq_len)
 {
@@ -166,23 +172,23 @@ static void blank_row(const tn_data_row *out, int64_t seq_len)
     for (int64_t s = 0; out->labels_s && s < seq_len; s++) out->labels_s[s] = TN_DATA_NO_TARGET;
 }
 
-tn_status tn_data_rows(const tn_data *d, tn_data_split split, int64_t step, int64_t first_row, int64_t n_rows,
-                       const tn_data_batch *out)
+tn_status tn_data_rows(const tn_data *d, tn_data_split split, int64_t step, int64_t first_row,
+                       int64_t n_rows, const tn_data_batch *out)
 {
     assert(step >= 0 && step < INT64_MAX / d->global_batch);
     assert(first_row >= 0 && n_rows >= 0 && n_rows <= d->global_batch - first_row);
     if (step >= tn_data_steps(d, split))
-        TN_FAIL(TN_BAD_INPUT, "%s: %s step %lld, counted from 0, is behind the last of %lld; use fewer steps",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s step %lld, counted from 0, is behind the last of %lld; use fewer steps",
                 d->section, split == TN_DATA_TRAIN ? "training" : "validation", (long long)step,
                 (long long)tn_data_steps(d, split));
     for (int64_t r = 0; r < n_rows; r++) {
         int64_t sample = step * d->global_batch + first_row + r;
         tn_data_row row = {at(out->ids_bs, r, d->seq_len), at(out->labels_bs, r, d->seq_len),
-                           at(out->positions_bs, r, d->seq_len), at(out->documents_bs, r, d->seq_len)};
-        if (sample < d->end[split])
-            d->source->row(d->state, split, sample, &row);
-        else
-            blank_row(&row, d->seq_len);
+                           at(out->positions_bs, r, d->seq_len),
+                           at(out->documents_bs, r, d->seq_len)};
+        if (sample < d->end[split]) d->source->row(d->state, split, sample, &row);
+        else blank_row(&row, d->seq_len);
     }
     return TN_OK;
 }

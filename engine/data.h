@@ -1,28 +1,33 @@
 /* data.h - the training data of one rank.
  *
- * A batch depends only on (source, settings, seed, step, row): nothing is remembered between calls, so one integer,
- * the step, resumes a run, and any rank may ask for any rows. Row i of step s is sample s * global_batch + i.
+ * A batch depends only on (source, settings, seed, step, row): nothing is remembered between calls,
+ * so one integer, the step, resumes a run, and any rank may ask for any rows. Row i of step s is
+ * sample s * global_batch + i.
  *
  * Sources
- *   text     the bytes of files as one stream of tokens (engine/bytes.h: nothing is inserted). A sample is seq_len + 1
- *            consecutive tokens; the next one starts seq_len tokens later, so that every token but the very first is a
- *            target exactly once an epoch; what does not fill a sample at the end is left out. An epoch visits every
- *            sample once, when shuffled in an order of its own. Files are mapped, not read: they may exceed memory.
- *   batches  a safetensors file with input_ids and labels, int32 or int64 [N, global_batch, seq_len], and optionally
- *            positions and documents of that shape. Step s is entry s: exact data from outside. Without positions each
- *            row counts from 0, without documents a row is one document.
- *   random   ids uniform over the vocabulary (Philox), without end: for speed measurements.
+ *   text     the bytes of files as one stream of tokens (engine/bytes.h: nothing is inserted). A
+ * sample is seq_len + 1 consecutive tokens; the next one starts seq_len tokens later, so that every
+ * token but the very first is a target exactly once an epoch; what does not fill a sample at the
+ * end is left out. An epoch visits every sample once, when shuffled in an order of its own. Files
+ * are mapped, not read: they may exceed memory. batches  a safetensors file with input_ids and
+ * labels, int32 or int64 [N, global_batch, seq_len], and optionally positions and documents of that
+ * shape. Step s is entry s: exact data from outside. Without positions each row counts from 0,
+ * without documents a row is one document. random   ids uniform over the vocabulary (Philox),
+ * without end: for speed measurements.
  *
- * Documents of a text are its lines, the paragraphs that blank lines separate, or its files (`document`); the bytes
- * that separate two documents end the first. They are what `validation` holds out: the last share of the documents, in
- * the order of the files. `packing` says what a document means inside a sample:
- *   stream     nothing: positions run through the row, the first token behind a boundary is a target like any other
- *   documents  positions restart, attention stays inside the document, no target crosses a boundary
+ * Documents of a text are its lines, the paragraphs that blank lines separate, or its files
+ * (`document`); the bytes that separate two documents end the first. They are what `validation`
+ * holds out: the last share of the documents, in the order of the files. `packing` says what a
+ * document means inside a sample: stream     nothing: positions run through the row, the first
+ * token behind a boundary is a target like any other documents  positions restart, attention stays
+ * inside the document, no target crosses a boundary
  *
- * The validation split is never shuffled. One pass is ceil(samples / global_batch) steps; rows behind the last sample
- * have no targets, so that a loss over all valid tokens counts every sample once.
+ * The validation split is never shuffled. One pass is ceil(samples / global_batch) steps; rows
+ * behind the last sample have no targets, so that a loss over all valid tokens counts every sample
+ * once.
  *
- * Messages start with the recipe key. Rows may be asked for from several threads at once; nothing allocates after open.
+ * Messages start with the recipe key. Rows may be asked for from several threads at once; nothing
+ * allocates after open.
  */
 #ifndef TN_ENGINE_DATA_H
 #define TN_ENGINE_DATA_H
@@ -34,8 +39,9 @@ enum { TN_DATA_NO_TARGET = -100 };
 
 typedef enum tn_data_split { TN_DATA_TRAIN, TN_DATA_VALIDATION, TN_DATA_N_SPLITS } tn_data_split;
 
-/* A file or a glob. Text may list several: without weights they follow one another; with weights (all of them) each is
- * a source of its own, and samples are drawn in proportion to the weights, to 1/4096 of the whole. */
+/* A file or a glob. Text may list several: without weights they follow one another; with weights
+ * (all of them) each is a source of its own, and samples are drawn in proportion to the weights, to
+ * 1/4096 of the whole. */
 typedef struct tn_data_path {
     const char *pattern;
     double weight; /* 0: none */
@@ -43,8 +49,8 @@ typedef struct tn_data_path {
 
 /* Zero means the default. Nothing is kept of what the pointers show. */
 typedef struct tn_data_options {
-    const char *section;   /* that messages name: "data" (default) or "validation.data" */
-    const char *source;    /* "text", "batches", "random" */
+    const char *section; /* that messages name: "data" (default) or "validation.data" */
+    const char *source;  /* "text", "batches", "random" */
     const tn_data_path *paths;
     int64_t n_paths;
     const char *tokenizer; /* text: "bytes" (default) */
@@ -53,7 +59,8 @@ typedef struct tn_data_options {
     double validation;     /* share held out, 0 .. 1; 1: everything, for data that only validates */
     bool shuffle;          /* text, training split */
     uint64_t seed;         /* of shuffle and random */
-    int64_t epochs;        /* training may see each sample so often; 0: as often as its steps ask (batches: once) */
+    int64_t epochs; /* training may see each sample so often; 0: as often as its steps ask (batches:
+                       once) */
     int64_t seq_len, global_batch, vocab_size;
 } tn_data_options;
 
@@ -70,27 +77,31 @@ typedef struct tn_data_info {
     int64_t mapped_bytes; /* of the files; pages that were touched count as memory of the process */
     int64_t tokens[TN_DATA_N_SPLITS];
     int64_t samples[TN_DATA_N_SPLITS];   /* in one epoch; 0 and no end for random */
-    int64_t documents[TN_DATA_N_SPLITS]; /* -1: not counted (counted where the held-out share needs it) */
+    int64_t documents[TN_DATA_N_SPLITS]; /* -1: not counted (counted where the held-out share needs
+                                            it) */
 } tn_data_info;
 
 typedef struct tn_data tn_data;
 
-/* Checks everything that could be wrong with the data, ids and labels included, so that rows cannot fail later:
- * TN_BAD_INPUT with the key, the file and the offset. */
+/* Checks everything that could be wrong with the data, ids and labels included, so that rows cannot
+ * fail later: TN_BAD_INPUT with the key, the file and the offset. */
 tn_status tn_data_open(const tn_data_options *options, tn_data **out) TN_MUST_USE;
 void tn_data_close(tn_data *data); /* NULL is fine */
 
 const tn_data_info *tn_data_about(const tn_data *data);
 
-/* Steps that the split can serve: INT64_MAX without end; training stops before a batch it cannot fill. */
+/* Steps that the split can serve: INT64_MAX without end; training stops before a batch it cannot
+ * fill. */
 int64_t tn_data_steps(const tn_data *data, tn_data_split split);
 
-/* TN_BAD_INPUT unless training can take `steps` steps; the message names training.steps and what to set. */
+/* TN_BAD_INPUT unless training can take `steps` steps; the message names training.steps and what to
+ * set. */
 tn_status tn_data_check_steps(const tn_data *data, int64_t steps) TN_MUST_USE;
 
-/* Rows [first_row, first_row + n_rows) of `step`, 0 <= row < global_batch. Fails only for a step >= tn_data_steps. */
-tn_status tn_data_rows(const tn_data *data, tn_data_split split, int64_t step, int64_t first_row, int64_t n_rows,
-                       const tn_data_batch *out) TN_MUST_USE;
+/* Rows [first_row, first_row + n_rows) of `step`, 0 <= row < global_batch. Fails only for a step >=
+ * tn_data_steps. */
+tn_status tn_data_rows(const tn_data *data, tn_data_split split, int64_t step, int64_t first_row,
+                       int64_t n_rows, const tn_data_batch *out) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -1,6 +1,8 @@
-/* data_random.c - ids uniform over the vocabulary, without end: token t of sample i is number t of Philox stream i.
+/* data_random.c - ids uniform over the vocabulary, without end: token t of sample i is number t of
+ * Philox stream i.
  *
- * About 20 ns a token, nothing beside a training step, and no file is needed: what speed measurements want. */
+ * About 20 ns a token, nothing beside a training step, and no file is needed: what speed
+ * measurements want. */
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/data_source.h"
@@ -20,7 +22,8 @@ static tn_status open_random(const tn_data_options *o, void **state, tn_data_inf
     TN_TRY(tn_data_refuse(o, "path", o->n_paths != 0, "random ids come from no file"));
     TN_TRY(tn_data_refuse(o, "packing", o->packing && strcmp(o->packing, "stream") != 0,
                           "random ids have no documents"));
-    TN_TRY(tn_data_refuse(o, "validation", o->validation != 0, "random ids have nothing to hold out"));
+    TN_TRY(
+        tn_data_refuse(o, "validation", o->validation != 0, "random ids have nothing to hold out"));
     TN_TRY(tn_data_refuse(o, "epochs", o->epochs != 0, "random ids never repeat"));
     TN_TRY(tn_alloc(sizeof(noise), &mem));
     noise *n = mem;
@@ -38,10 +41,12 @@ static void draw(const noise *n, int64_t sample, int64_t first, int64_t count, i
 {
     tn_rng rng = n->rng;
     rng.stream = (uint64_t)sample;
-    for (int64_t s = 0; s < count; s++) out[s] = (int32_t)tn_rng_below(rng, (uint64_t)(first + s), n->vocab_size);
+    for (int64_t s = 0; s < count; s++)
+        out[s] = (int32_t)tn_rng_below(rng, (uint64_t)(first + s), n->vocab_size);
 }
 
-static void random_row(const void *state, tn_data_split split, int64_t sample, const tn_data_row *out)
+static void random_row(const void *state, tn_data_split split, int64_t sample,
+                       const tn_data_row *out)
 {
     const noise *n = state;
     int64_t rest = n->seq_len - 1; /* labels that are ids of the same row */
@@ -49,11 +54,10 @@ static void random_row(const void *state, tn_data_split split, int64_t sample, c
     tn_data_plain(out, n->seq_len);
     if (out->ids_s) draw(n, sample, 0, n->seq_len, out->ids_s);
     if (!out->labels_s) return;
-    if (out->ids_s)
-        memcpy(out->labels_s, out->ids_s + 1, (size_t)rest * sizeof *out->labels_s);
-    else
-        draw(n, sample, 1, rest, out->labels_s);
+    if (out->ids_s) memcpy(out->labels_s, out->ids_s + 1, (size_t)rest * sizeof *out->labels_s);
+    else draw(n, sample, 1, rest, out->labels_s);
     draw(n, sample, n->seq_len, 1, out->labels_s + rest);
 }
 
-const tn_data_source tn_data_random = {.name = "random", .open = open_random, .close = tn_free, .row = random_row};
+const tn_data_source tn_data_random = {
+    .name = "random", .open = open_random, .close = tn_free, .row = random_row};

@@ -1,8 +1,10 @@
-/* data_text.c - samples from text: which window of which corpus sample i is, and what documents do inside it.
+/* data_text.c - samples from text: which window of which corpus sample i is, and what documents do
+ * inside it.
  *
- * A part is what one weight stands for: a corpus of its own, cut once into training and held-out tokens. Without
- * weights there is one part. Sample i -> mixture -> the nth sample of a part -> epoch n / samples and place n mod
- * samples -> the window at that place, or, when shuffled, where the epoch's permutation sends it. */
+ * A part is what one weight stands for: a corpus of its own, cut once into training and held-out
+ * tokens. Without weights there is one part. Sample i -> mixture -> the nth sample of a part ->
+ * epoch n / samples and place n mod samples -> the window at that place, or, when shuffled, where
+ * the epoch's permutation sends it. */
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/corpus.h"
@@ -29,7 +31,7 @@ typedef struct text {
     bool shuffle, by_document;
 } text;
 
-/* -------------------------------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------ opening */
 
 static void close_text(void *state)
 {
@@ -50,19 +52,26 @@ static tn_status count_samples(const tn_data_options *o, const char *name, part 
     int64_t all = tn_corpus_tokens(p->corpus);
     if (all < need)
         TN_FAIL(TN_BAD_INPUT,
-                "%s.path: '%s' holds %lld tokens, fewer than one sample of training.seq_len + 1 = %lld; use "
+                "%s.path: '%s' holds %lld tokens, fewer than one sample of training.seq_len + 1 = "
+                "%lld; use "
                 "more text or seq_len = %lld",
-                o->section, name, (long long)all, (long long)need, (long long)(all > 1 ? all - 1 : 1));
+                o->section, name, (long long)all, (long long)need,
+                (long long)(all > 1 ? all - 1 : 1));
     if (o->validation > 0 && p->samples[TN_DATA_VALIDATION] == 0)
         TN_FAIL(TN_BAD_INPUT,
-                "%s.validation: %g of '%s' holds out %lld documents with %lld tokens, fewer than one sample of "
-                "training.seq_len + 1 = %lld; hold out about %.2g or more, or cut smaller documents (%s.document)",
+                "%s.validation: %g of '%s' holds out %lld documents with %lld tokens, fewer than "
+                "one sample of "
+                "training.seq_len + 1 = %lld; hold out about %.2g or more, or cut smaller "
+                "documents (%s.document)",
                 o->section, o->validation, name, (long long)p->documents[TN_DATA_VALIDATION],
-                (long long)p->tokens[TN_DATA_VALIDATION], (long long)need, (double)need / (double)all, o->section);
+                (long long)p->tokens[TN_DATA_VALIDATION], (long long)need,
+                (double)need / (double)all, o->section);
     if (o->validation < 1 && p->samples[TN_DATA_TRAIN] == 0)
         TN_FAIL(TN_BAD_INPUT,
-                "%s.validation: %g of '%s' leaves %lld documents with %lld tokens to train on, fewer than one "
-                "sample of training.seq_len + 1 = %lld; hold out less, or cut smaller documents (%s.document)",
+                "%s.validation: %g of '%s' leaves %lld documents with %lld tokens to train on, "
+                "fewer than one "
+                "sample of training.seq_len + 1 = %lld; hold out less, or cut smaller documents "
+                "(%s.document)",
                 o->section, o->validation, name, (long long)p->documents[TN_DATA_TRAIN],
                 (long long)p->tokens[TN_DATA_TRAIN], (long long)need, o->section);
     return TN_OK;
@@ -75,7 +84,8 @@ static tn_status cut_part(const tn_data_options *o, const char *name, part *p)
     p->documents[TN_DATA_TRAIN] = p->documents[TN_DATA_VALIDATION] = -1;
     p->cut = all;
     if (o->validation > 0) {
-        int64_t n = tn_corpus_documents(p->corpus), held = (int64_t)floor((double)n * o->validation + 0.5);
+        int64_t n = tn_corpus_documents(p->corpus),
+                held = (int64_t)floor((double)n * o->validation + 0.5);
         if (held > 0) p->cut = held < n ? tn_corpus_tail(p->corpus, held) : 0;
         p->documents[TN_DATA_TRAIN] = n - held;
         p->documents[TN_DATA_VALIDATION] = held;
@@ -92,16 +102,18 @@ static tn_status check_weights(const tn_data_options *o, int64_t *n_parts)
     for (int64_t i = 0; i < o->n_paths; i++) {
         double w = o->paths[i].weight;
         if (!(w >= 0) || isinf(w))
-            TN_FAIL(TN_BAD_INPUT, "%s.path: weight %g of '%s' cannot be; use a number above 0", o->section, w,
-                    o->paths[i].pattern);
+            TN_FAIL(TN_BAD_INPUT, "%s.path: weight %g of '%s' cannot be; use a number above 0",
+                    o->section, w, o->paths[i].pattern);
         n_weights += w > 0;
     }
     if (n_weights && n_weights < o->n_paths)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: %lld of %lld entries have a weight; give every entry one above 0, or none",
-                o->section, (long long)n_weights, (long long)o->n_paths);
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s.path: %lld of %lld entries have a weight; give every entry one above 0, or none",
+            o->section, (long long)n_weights, (long long)o->n_paths);
     if (n_weights > TN_MIXTURE_PERIOD)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: %lld entries with weights; use at most %d, or globs", o->section,
-                (long long)n_weights, TN_MIXTURE_PERIOD);
+        TN_FAIL(TN_BAD_INPUT, "%s.path: %lld entries with weights; use at most %d, or globs",
+                o->section, (long long)n_weights, TN_MIXTURE_PERIOD);
     *n_parts = n_weights ? n_weights : 1;
     return TN_OK;
 }
@@ -117,9 +129,10 @@ static tn_status mix(const tn_data_options *o, text *t)
     tn_status st = tn_mixture_init(weights, t->n_parts, &weak, &t->mixture);
     tn_free(weights);
     if (weak >= 0)
-        return tn_error(TN_BAD_INPUT,
-                        "%s.path: weight %g of '%s' is less than 1/%d of all; raise it or leave the entry out",
-                        o->section, o->paths[weak].weight, o->paths[weak].pattern, TN_MIXTURE_PERIOD);
+        return tn_error(
+            TN_BAD_INPUT,
+            "%s.path: weight %g of '%s' is less than 1/%d of all; raise it or leave the entry out",
+            o->section, o->paths[weak].weight, o->paths[weak].pattern, TN_MIXTURE_PERIOD);
     return st;
 }
 
@@ -137,7 +150,8 @@ static tn_status open_parts(const tn_data_options *o, tn_corpus_rule rule, text 
         char name[40];
         snprintf(name, sizeof name, "data.shuffle.%lld", (long long)k);
         p->order = tn_rng_make(o->seed, name, 0);
-        TN_TRY(tn_corpus_open(o->section, o->paths + k, n_parts > 1 ? 1 : o->n_paths, rule, &p->corpus));
+        TN_TRY(tn_corpus_open(o->section, o->paths + k, n_parts > 1 ? 1 : o->n_paths, rule,
+                              &p->corpus));
         TN_TRY(tn_corpus_check(p->corpus, o->section, o->vocab_size));
         TN_TRY(cut_part(o, o->paths[k].pattern, p));
     }
@@ -149,7 +163,8 @@ static int64_t find_end(const tn_data_options *o, const text *t)
 {
     int64_t end = INT64_MAX;
     for (int64_t k = 0; k < t->n_parts; k++) {
-        int64_t n = t->parts[k].samples[TN_DATA_TRAIN], nth = o->epochs ? tn_data_times(n, o->epochs) : INT64_MAX;
+        int64_t n = t->parts[k].samples[TN_DATA_TRAIN],
+                nth = o->epochs ? tn_data_times(n, o->epochs) : INT64_MAX;
         if (n == 0) return 0;
         if (nth == INT64_MAX) continue;
         int64_t place = tn_mixture_place(&t->mixture, k, nth);
@@ -167,10 +182,8 @@ static void sum_up(const text *t, tn_data_info *info)
         for (int s = 0; s < TN_DATA_N_SPLITS; s++) {
             info->tokens[s] += p->tokens[s];
             info->samples[s] += p->samples[s];
-            if (p->documents[s] < 0)
-                info->documents[s] = -1; /* one part: all or none */
-            else
-                info->documents[s] += p->documents[s];
+            if (p->documents[s] < 0) info->documents[s] = -1; /* one part: all or none */
+            else info->documents[s] += p->documents[s];
         }
     }
 }
@@ -178,16 +191,19 @@ static void sum_up(const text *t, tn_data_info *info)
 static tn_status open_text(const tn_data_options *o, void **state, tn_data_info *info,
                            int64_t end[TN_DATA_N_SPLITS])
 {
-    static const char *const documents[] = {
-        [TN_CORPUS_LINE] = "line", [TN_CORPUS_BLANK_LINE] = "blank_line", [TN_CORPUS_FILE] = "file"};
+    static const char *const documents[] = {[TN_CORPUS_LINE] = "line",
+                                            [TN_CORPUS_BLANK_LINE] = "blank_line",
+                                            [TN_CORPUS_FILE] = "file"};
     static const char *const packings[] = {"stream", "documents"}, *const tokenizers[] = {"bytes"};
     int document, packing, tokenizer;
     void *mem;
     TN_TRY(tn_data_choose(o, "document", o->document, documents, TN_COUNT(documents), &document));
     TN_TRY(tn_data_choose(o, "packing", o->packing, packings, TN_COUNT(packings), &packing));
-    TN_TRY(tn_data_choose(o, "tokenizer", o->tokenizer, tokenizers, TN_COUNT(tokenizers), &tokenizer));
+    TN_TRY(
+        tn_data_choose(o, "tokenizer", o->tokenizer, tokenizers, TN_COUNT(tokenizers), &tokenizer));
     if (o->n_paths < 1)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: no file is given; name a file, a glob or a list", o->section);
+        TN_FAIL(TN_BAD_INPUT, "%s.path: no file is given; name a file, a glob or a list",
+                o->section);
 
     TN_TRY(tn_alloc(sizeof(text), &mem));
     text *t = mem;
@@ -206,7 +222,7 @@ static tn_status open_text(const tn_data_options *o, void **state, tn_data_info 
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------ rows */
 
 /* The first token of training sample i. */
 static int64_t find_window(const text *t, int64_t i, const part **out)
@@ -233,12 +249,14 @@ static int64_t find_held_out(const text *t, int64_t i, const part **out)
     return p->cut + i * t->seq_len;
 }
 
-static void mark_documents(const text *t, const tn_corpus *corpus, int64_t first, const tn_data_row *out)
+static void mark_documents(const text *t, const tn_corpus *corpus, int64_t first,
+                           const tn_data_row *out)
 {
     int64_t end = first + t->seq_len;
     int32_t document = 0;
     for (int64_t at = first, next; at < end; at = next, document++) {
-        next = tn_corpus_next(corpus, at, end + 1); /* end itself is the target of the last position */
+        next =
+            tn_corpus_next(corpus, at, end + 1); /* end itself is the target of the last position */
         int64_t stop = next < end ? next : end;
         for (int64_t s = at - first; s < stop - first; s++) {
             if (out->positions_s) out->positions_s[s] = (int32_t)(s - (at - first));
@@ -252,14 +270,14 @@ static void text_row(const void *state, tn_data_split split, int64_t sample, con
 {
     const text *t = state;
     const part *p;
-    int64_t first = split == TN_DATA_TRAIN ? find_window(t, sample, &p) : find_held_out(t, sample, &p);
+    int64_t first =
+        split == TN_DATA_TRAIN ? find_window(t, sample, &p) : find_held_out(t, sample, &p);
     if (out->ids_s) tn_corpus_copy(p->corpus, first, t->seq_len, out->ids_s);
     if (out->labels_s) tn_corpus_copy(p->corpus, first + 1, t->seq_len, out->labels_s);
-    if (t->by_document)
-        mark_documents(t, p->corpus, first, out);
-    else
-        tn_data_plain(out, t->seq_len);
+    if (t->by_document) mark_documents(t, p->corpus, first, out);
+    else tn_data_plain(out, t->seq_len);
     tn_corpus_forget(p->corpus, first, t->seq_len + 1);
 }
 
-const tn_data_source tn_data_text = {.name = "text", .open = open_text, .close = close_text, .row = text_row};
+const tn_data_source tn_data_text = {
+    .name = "text", .open = open_text, .close = close_text, .row = text_row};

@@ -228,8 +228,7 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * running */
+/* ------------------------------------------------------------ running */
 
 typedef struct job {
     const tn_exchange *x;

@@ -1,6 +1,7 @@
-/* exchange.h - moving a value from one layout to another: gathers, reduce-scatters, all-reduces, all-to-alls and slices are one
- * mechanism. The rectangle that a rank needs is cut into the rectangles that others hold; where the source is pending, all members'
- * rectangles are added in the balanced tree over them (DESIGN.md 7 (3), (5), (10)). */
+/* exchange.h - moving a value from one layout to another: gathers, reduce-scatters, all-reduces,
+ * all-to-alls and slices are one mechanism. The rectangle that a rank needs is cut into the
+ * rectangles that others hold; where the source is pending, all members' rectangles are added in
+ * the balanced tree over them (DESIGN.md 7 (3), (5), (10)). */
 #ifndef TN_ENGINE_EXCHANGE_H
 #define TN_ENGINE_EXCHANGE_H
 #include "engine/comm.h"
@@ -11,11 +12,14 @@ TN_C_BEGIN
 
 typedef struct tn_exchange tn_exchange;
 
-/* For one exchange node of the program; in `arena`. Refuses transitions that no model's table needs (TN_BAD_INPUT). */
-tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region, tn_arena *arena, const tn_exchange **out) TN_MUST_USE;
+/* For one exchange node of the program; in `arena`. Refuses transitions that no model's table needs
+ * (TN_BAD_INPUT). */
+tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region,
+                            tn_arena *arena, const tn_exchange **out) TN_MUST_USE;
 
 /* In iteration (microbatch, chunk). */
-tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch, int64_t chunk) TN_MUST_USE;
+tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch,
+                          int64_t chunk) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -37,8 +37,7 @@ static bool is_update(const tn_graph *g, int32_t node)
     return g->nodes[node].op == TN_OP_adamw || g->nodes[node].op == TN_OP_sgd;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * sum orders */
+/* ------------------------------------------------------------ sum orders */
 
 /* One run per iteration: `step` leaves each. */
 static tn_status make_token_runs(tn_exec *e, const tn_order_tokens *t, int64_t step, int64_t n,
@@ -94,8 +93,7 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * binding */
+/* ------------------------------------------------------------ binding */
 
 /* The state of the same name in the owner's process region. */
 static tn_status owner_place(const tn_exec *e, const tn_node *n, char **out)
@@ -204,8 +202,7 @@ tn_status tn_exec_scratch_bytes(const tn_program *p, const tn_device *d, int64_t
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * memory */
+/* ------------------------------------------------------------ memory */
 
 /* The regions of several ranks are numbered as tn_region, so that a place means the same to all. */
 static tn_status get_region(tn_memory *m, int r)
@@ -278,8 +275,7 @@ void tn_exec_destroy(tn_exec *e)
     tn_free(e);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * running */
+/* ------------------------------------------------------------ running */
 
 typedef struct walk {
     tn_exec *e;

@@ -27,8 +27,7 @@ static void kill_by(tn_launch *l, double when)
     if (!(l->kill_at > 0) || when < l->kill_at) l->kill_at = when;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * ends */
+/* ------------------------------------------------------------ ends */
 
 static bool stopped(const tn_launch *l, int status)
 {
@@ -118,8 +117,7 @@ static void watch(tn_launch *l, const sigset_t *wanted)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the verdict */
+/* ------------------------------------------------------------ the verdict */
 
 static void write_recorders(const tn_launch *l)
 {
@@ -174,8 +172,7 @@ static tn_status verdict(tn_launch *l, int *signal_out)
                           tn_error_give(refused ? TN_BAD_INPUT : TN_FAILED, l->page->reason));
 }
 
-/* ----------------------------------------------------------------------------------------------
- * all */
+/* ------------------------------------------------------------ all */
 
 static tn_status start(tn_launch *l, tn_launch_child *c, const sigset_t *before)
 {

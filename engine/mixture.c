@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <math.h>
 
-/* Largest remainders: every source its whole turns, then one more each to those that lost the largest fractions. */
+/* Largest remainders: every source its whole turns, then one more each to those that lost the
+ * largest fractions. */
 static void share_turns(const double *weights, int64_t n, double *lost, int64_t *turns)
 {
     double largest = 0, sum = 0; /* a sum of large weights could overflow */
@@ -28,9 +29,10 @@ static void share_turns(const double *weights, int64_t n, double *lost, int64_t 
     }
 }
 
-/* Behind r of R turns source k is due turns[k] * r / R; the next turn goes to the one that is furthest behind. It was
- * behind, so nobody is ever a whole turn ahead. At the end of the period the debts are whole numbers that add up to
- * zero and none is -1 or less, so all are zero: each source had exactly its turns. */
+/* Behind r of R turns source k is due turns[k] * r / R; the next turn goes to the one that is
+ * furthest behind. It was behind, so nobody is ever a whole turn ahead. At the end of the period
+ * the debts are whole numbers that add up to zero and none is -1 or less, so all are zero: each
+ * source had exactly its turns. */
 static void spread_turns(tn_mixture *m, int64_t *given)
 {
     for (int64_t r = 0; r < m->period; r++) {
@@ -66,7 +68,8 @@ static tn_status build(const double *weights, int64_t n, int64_t *weak, tn_mixtu
     for (int64_t k = 0; k < n; k++) {
         if (m->turns[k]) continue;
         *weak = k;
-        st = tn_error(TN_BAD_INPUT, "mixture: weight %g is less than 1/%d of all", weights[k], TN_MIXTURE_PERIOD);
+        st = tn_error(TN_BAD_INPUT, "mixture: weight %g is less than 1/%d of all", weights[k],
+                      TN_MIXTURE_PERIOD);
         goto out;
     }
     spread_turns(m, given);

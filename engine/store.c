@@ -32,8 +32,7 @@ typedef struct frame {
 
 static const double HALF_REQUEST_S = 10, ANSWER_S = 30;
 
-/* ----------------------------------------------------------------------------------------------
- * server */
+/* ------------------------------------------------------------ server */
 
 typedef struct entry {
     int n_key, n_value;
@@ -212,8 +211,7 @@ static void *serve(void *arg)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * addresses */
+/* ------------------------------------------------------------ addresses */
 
 static tn_status resolve(const char *host, int port, struct addrinfo **out)
 {
@@ -306,8 +304,7 @@ void tn_store_stop(tn_store_server *s)
     tn_free(s);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * client */
+/* ------------------------------------------------------------ client */
 
 struct tn_store {
     int fd;

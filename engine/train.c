@@ -60,8 +60,7 @@ tn_status tn_train_load(tn_exec *e, const tn_data *data, tn_data_split split, in
     return tn_data_rows(data, split, step, p->begin[id][0], p->local[id].dim[0].extent, &b);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * not a number */
+/* ------------------------------------------------------------ not a number */
 
 typedef struct search {
     int output; /* of the node that was found */
@@ -138,8 +137,7 @@ static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
             tn_op_name((tn_op_id)g->nodes[f.node].op), g->nodes[f.node].path);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * steps */
+/* ------------------------------------------------------------ steps */
 
 static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_report *r)
 {

@@ -16,8 +16,7 @@
 
 static const char VARIABLE[] = "TITAN_WORLD"; /* "rank size fd hidden" */
 
-/* ----------------------------------------------------------------------------------------------
- * who am I */
+/* ------------------------------------------------------------ who am I */
 
 static tn_status from_launcher(const char *text, tn_world *w)
 {
@@ -216,8 +215,7 @@ tn_status tn_world_log(const tn_world *w, const char *folder)
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * starting */
+/* ------------------------------------------------------------ starting */
 
 static tn_status read_show(const char *text, int ranks, uint64_t *out)
 {

@@ -6,10 +6,12 @@
 TN_C_BEGIN
 
 typedef struct tn_cost {
-    int64_t parameters;         /* elements, each shared one once */
-    int64_t matmul_parameters;  /* of them in linears: all but an embedding that is only looked up */
-    double flops_per_token;     /* 6 matmul_parameters + 6 layers heads (qk + v) seq: TorchTitan's formula, no causal discount */
-    double step_flops;          /* what the graph's nodes do in one step, causal attention counted by half, recompute included */
+    int64_t parameters;        /* elements, each shared one once */
+    int64_t matmul_parameters; /* of them in linears: all but an embedding that is only looked up */
+    double flops_per_token;    /* 6 matmul_parameters + 6 layers heads (qk + v) seq: TorchTitan's
+                                  formula, no causal discount */
+    double step_flops; /* what the graph's nodes do in one step, causal attention counted by half,
+                          recompute included */
 } tn_cost;
 
 /* Of a training graph behind any pass. */

@@ -107,8 +107,7 @@ static tn_status emit_partner(fuser *f, int64_t i)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * pointwise groups */
+/* ------------------------------------------------------------ pointwise groups */
 
 enum { MAX_AGAIN = 4 };
 

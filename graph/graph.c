@@ -74,8 +74,7 @@ int64_t tn_value_elements(const tn_value *v)
     return n;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * attributes */
+/* ------------------------------------------------------------ attributes */
 
 static tn_status read_attr(tn_graph *g, const char *text, size_t n, tn_attr *out)
 {
@@ -211,8 +210,7 @@ static tn_status node_attrs(tn_graph *g, const tn_node_desc *d, const tn_attr **
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the graph */
+/* ------------------------------------------------------------ the graph */
 
 static tn_status parse_tables(tn_graph *g)
 {

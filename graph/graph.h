@@ -1,8 +1,9 @@
 /* graph.h - the graph: append-only arrays of values and nodes.
  *
- * A value is an edge: global shape, dtype, layout. A node is an op instance: operands, attributes, module path, phase, scope,
- * stage. Nothing is edited in place: a pass walks one graph in order and emits a new one. Node order is program order.
- * tn_graph_add infers shapes, dtypes and types from the op's signature and checks them; no node is ever unchecked.
+ * A value is an edge: global shape, dtype, layout. A node is an op instance: operands, attributes,
+ * module path, phase, scope, stage. Nothing is edited in place: a pass walks one graph in order and
+ * emits a new one. Node order is program order. tn_graph_add infers shapes, dtypes and types from
+ * the op's signature and checks them; no node is ever unchecked.
  *
  * Errors of the checker read "PATH: OP: what; mend" with the axis and both types (TN_BAD_INPUT).
  */
@@ -24,8 +25,14 @@ int64_t tn_dtype_bytes(tn_dtype t);
 
 typedef enum tn_phase { TN_PHASE_F, TN_PHASE_B, TN_PHASE_W, TN_PHASE_OPT, TN_PHASE_COMM } tn_phase;
 
-/* How often a node runs: once a step before the microbatches, per loss chunk, per microbatch, once a step after them. */
-typedef enum tn_scope { TN_SCOPE_HEAD, TN_SCOPE_MICROBATCH, TN_SCOPE_CHUNK, TN_SCOPE_TAIL } tn_scope;
+/* How often a node runs: once a step before the microbatches, per loss chunk, per microbatch, once
+ * a step after them. */
+typedef enum tn_scope {
+    TN_SCOPE_HEAD,
+    TN_SCOPE_MICROBATCH,
+    TN_SCOPE_CHUNK,
+    TN_SCOPE_TAIL
+} tn_scope;
 
 typedef enum tn_op_id {
 #define TN_OP(name) TN_OP_##name,
@@ -45,7 +52,8 @@ typedef struct tn_attr {
 
 typedef struct tn_dim {
     int64_t extent; /* global */
-    int64_t units;  /* 0: elements; else the dim consists of so many units (heads), which cuts respect */
+    int64_t
+        units; /* 0: elements; else the dim consists of so many units (heads), which cuts respect */
 } tn_dim;
 
 typedef struct tn_value {
@@ -59,14 +67,19 @@ typedef struct tn_value {
     int8_t levels; /* buffers it needs while it is carried: stack levels of its sum, 1 otherwise */
 } tn_value;
 
-typedef enum tn_order_kind { TN_ORDER_NONE, TN_ORDER_OVER_PARAM, TN_ORDER_OVER_TOKENS } tn_order_kind;
+typedef enum tn_order_kind {
+    TN_ORDER_NONE,
+    TN_ORDER_OVER_PARAM,
+    TN_ORDER_OVER_TOKENS
+} tn_order_kind;
 
 typedef struct tn_node {
     uint16_t op;
     uint8_t phase, scope;
     int16_t stage;
     uint8_t order; /* tn_order_kind of its sums, attached by the lower pass */
-    uint16_t parts; /* of TN_ORDER_OVER_PARAM: leaves (grid.tp, or 1 where no layout splits the dim) */
+    uint16_t
+        parts; /* of TN_ORDER_OVER_PARAM: leaves (grid.tp, or 1 where no layout splits the dim) */
     int32_t n_in, n_out;
     int32_t in0;          /* first operand in graph->operands */
     int32_t out0;         /* first output value; outputs are consecutive */
@@ -77,23 +90,27 @@ typedef struct tn_node {
 typedef struct tn_graph {
     tn_mesh mesh;
     tn_order_grid grid;
-    bool canonical; /* debug.reduce: a P value is consumed only by its reduction, accumulate and the exact sum */
-    int64_t rows, seq, n_microbatches, n_chunks; /* of one microbatch: rows, positions; runs per step, chunks per microbatch */
+    bool canonical; /* debug.reduce: a P value is consumed only by its reduction, accumulate and the
+                       exact sum */
+    int64_t rows, seq, n_microbatches,
+        n_chunks; /* of one microbatch: rows, positions; runs per step, chunks per microbatch */
     int64_t n_values, n_nodes, n_operands;
     tn_value *values;
     tn_node *nodes;
     int32_t *operands;
     int64_t cap_values, cap_nodes, cap_operands;
-    tn_arena arena; /* attributes, paths */
+    tn_arena arena;            /* attributes, paths */
     const struct tn_sig *sigs; /* by op */
     const struct tn_attr_list *lists;
 } tn_graph;
 
-/* What the constructor takes: larger values and stranger paths are refused, so that sizes add up and texts parse back. */
+/* What the constructor takes: larger values and stranger paths are refused, so that sizes add up
+ * and texts parse back. */
 #define TN_MAX_ELEMENTS ((int64_t)1 << 48)
 enum { TN_MAX_PATH = 511 };
 
-/* What tn_graph_add needs to know. attrs NULL: the op's defaults; else values by name, the others default. */
+/* What tn_graph_add needs to know. attrs NULL: the op's defaults; else values by name, the others
+ * default. */
 typedef struct tn_named_attr {
     const char *name;
     tn_attr value;
@@ -113,7 +130,8 @@ typedef struct tn_node_desc {
     const tn_value *like;    /* for state and input: dims, rank, dtype, grad */
 } tn_node_desc;
 
-tn_status tn_graph_create(const tn_mesh *mesh, tn_order_grid grid, bool canonical, tn_graph **out) TN_MUST_USE;
+tn_status tn_graph_create(const tn_mesh *mesh, tn_order_grid grid, bool canonical,
+                          tn_graph **out) TN_MUST_USE;
 void tn_graph_destroy(tn_graph *g); /* NULL is fine */
 
 /* Adds a node; *first_out is its first output value (may be NULL if it is not wanted). */

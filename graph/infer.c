@@ -98,8 +98,7 @@ void tn_infer_factor(tn_infer *t, char letter, int64_t extent)
     t->bind->f[F_SHARED + letter - 'a'].extent = extent;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * shapes */
+/* ------------------------------------------------------------ shapes */
 
 static tn_status meet_extent(tn_infer *t, int operand, int dim, int id, int64_t extent)
 {
@@ -225,8 +224,7 @@ static tn_status out_shape(tn_infer *t, int i)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * types */
+/* ------------------------------------------------------------ types */
 
 static void axis_list(const tn_value *v, int dim, factor *out)
 {

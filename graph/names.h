@@ -1,8 +1,8 @@
 /* names.h - the text names of a graph's values, and a small map from names to numbers.
  *
- * A value is named by its node's module path and op, "#k" for the k-th of its kind from the second on, ":i" for output i > 0:
- * %layers.0.attention.rope#2, %layers.0.attention_norm.rmsnorm:1. Inserting a layer or a node renames nothing else, so that
- * two dumps diff well. */
+ * A value is named by its node's module path and op, "#k" for the k-th of its kind from the second
+ * on, ":i" for output i > 0: %layers.0.attention.rope#2, %layers.0.attention_norm.rmsnorm:1.
+ * Inserting a layer or a node renames nothing else, so that two dumps diff well. */
 #ifndef TN_GRAPH_NAMES_H
 #define TN_GRAPH_NAMES_H
 #include "graph/graph.h"

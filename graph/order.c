@@ -1,14 +1,19 @@
-/* order.c - writes the order of every sum as a postfix program (rules: DESIGN.md 7, contract: order.h).
+/* order.c - writes the order of every sum as a postfix program (rules: DESIGN.md 7, contract:
+ * order.h).
  *
- * Both kinds of sum are a balanced tree over power-of-two slots (parts of a parameter dim, lanes of rows), written left, right,
- * ADD; an empty slot writes nothing and its sibling passes through. They differ in what a slot holds: one chain that runs
- * through the sources, or a left fold over the leaves of the lane's rows.
+ * Both kinds of sum are a balanced tree over power-of-two slots (parts of a parameter dim, lanes of
+ * rows), written left, right, ADD; an empty slot writes nothing and its sibling passes through.
+ * They differ in what a slot holds: one chain that runs through the sources, or a left fold over
+ * the leaves of the lane's rows.
  */
 #include "graph/order.h"
 
 #include <assert.h>
 
-enum { MAX_PARTS = 512 }; /* log2 + 1 levels of the tree and one for the leaf that a fold adds: within TN_ORDER_MAX_DEPTH */
+enum {
+    MAX_PARTS = 512
+}; /* log2 + 1 levels of the tree and one for the leaf that a fold adds: within TN_ORDER_MAX_DEPTH
+    */
 
 static bool is_power_of_two(int64_t n)
 {
@@ -20,7 +25,8 @@ static tn_status check_parts(const char *where, int n)
     if (is_power_of_two(n) && n <= MAX_PARTS) return TN_OK;
     int legal = 1;
     while (legal * 2 <= n && legal < MAX_PARTS) legal *= 2;
-    TN_FAIL(TN_BAD_INPUT, "debug.reduce_grid.%s: %d is not a power of two from 1 to %d; use %d", where, n, (int)MAX_PARTS, legal);
+    TN_FAIL(TN_BAD_INPUT, "debug.reduce_grid.%s: %d is not a power of two from 1 to %d; use %d",
+            where, n, (int)MAX_PARTS, legal);
 }
 
 static tn_status new_program(tn_arena *arena, int64_t capacity, tn_order_ins **out)
@@ -76,26 +82,32 @@ tn_status tn_order_param_node(tn_arena *arena, const tn_order_node *node, tn_ord
     assert(node->n_src >= 1 && node->n_src <= INT16_MAX);
     TN_TRY(check_parts("tp", node->parts));
     if (!is_power_of_two(node->ranks) || node->ranks > node->parts)
-        TN_FAIL(TN_BAD_INPUT, "parallelism.tp: degree %d keeps no bits under debug.reduce_grid.tp = %d; use a power of two up to %d",
+        TN_FAIL(TN_BAD_INPUT,
+                "parallelism.tp: degree %d keeps no bits under debug.reduce_grid.tp = %d; use a "
+                "power of two up to %d",
                 node->ranks, node->parts, node->parts);
     assert(node->rank >= 0 && node->rank < node->ranks);
     int own = node->parts / node->ranks;
     TN_TRY(new_program(arena, (int64_t)own * (node->n_src + 1), &w.ins));
-    if (!write_parts(&w, node->rank * own, (node->rank + 1) * own)) w.ins[w.n++] = (tn_order_ins){.op = TN_ORDER_LEAF};
+    if (!write_parts(&w, node->rank * own, (node->rank + 1) * own))
+        w.ins[w.n++] = (tn_order_ins){.op = TN_ORDER_LEAF};
     *out = (tn_order_run){w.ins, w.n, 0, 1};
     return TN_OK;
 }
 
-tn_status tn_order_param(tn_arena *arena, int parts, int n_src, const int64_t *extent, const int64_t *units, tn_order_run *out)
+tn_status tn_order_param(tn_arena *arena, int parts, int n_src, const int64_t *extent,
+                         const int64_t *units, tn_order_run *out)
 {
-    tn_order_node whole = {.parts = parts, .n_src = n_src, .extent = extent, .units = units, .ranks = 1, .rank = 0};
+    tn_order_node whole = {
+        .parts = parts, .n_src = n_src, .extent = extent, .units = units, .ranks = 1, .rank = 0};
     return tn_order_param_node(arena, &whole, out);
 }
 
 /* ---- sums over tokens: (5) ---- */
 
-/* The program of the step, with k as token index of the step. ADDs follow the leaf that completes their right side, so what
- * leaf i brings is ins[begin[i]] .. ins[begin[i + 1]], and depth[i] levels lie on the stack before it. */
+/* The program of the step, with k as token index of the step. ADDs follow the leaf that completes
+ * their right side, so what leaf i brings is ins[begin[i]] .. ins[begin[i + 1]], and depth[i]
+ * levels lie on the stack before it. */
 struct tn_order_tokens {
     tn_order_grid grid;
     int64_t n_rows, seq, n_leaves, n_ins;
@@ -125,7 +137,8 @@ static int64_t leaf_token(const tn_order_tokens *t, int64_t leaf)
 static bool write_lane(token_writer *w, int lane)
 {
     tn_order_tokens *t = w->t;
-    int64_t row0 = tn_order_cut(t->n_rows, 0, lane, t->grid.rows), row1 = tn_order_cut(t->n_rows, 0, lane + 1, t->grid.rows);
+    int64_t row0 = tn_order_cut(t->n_rows, 0, lane, t->grid.rows),
+            row1 = tn_order_cut(t->n_rows, 0, lane + 1, t->grid.rows);
     bool any = false;
     for (int64_t leaf = row0 * t->grid.seq; leaf < row1 * t->grid.seq; leaf++) {
         int64_t k0 = leaf_token(t, leaf), k1 = leaf_token(t, leaf + 1);
@@ -150,7 +163,8 @@ static bool write_lanes(token_writer *w, int begin, int end)
     return left || right;
 }
 
-tn_status tn_order_tokens_build(tn_arena *arena, tn_order_grid grid, int64_t n_rows, int64_t seq, const tn_order_tokens **out)
+tn_status tn_order_tokens_build(tn_arena *arena, tn_order_grid grid, int64_t n_rows, int64_t seq,
+                                const tn_order_tokens **out)
 {
     void *mem;
     assert(n_rows >= 0 && seq >= 0);
@@ -184,10 +198,12 @@ int64_t tn_order_tokens_leaves(const tn_order_tokens *t)
     return t->n_leaves;
 }
 
-tn_status tn_order_tokens_run(const tn_order_tokens *t, tn_arena *arena, int64_t first, int64_t last, tn_order_run *out)
+tn_status tn_order_tokens_run(const tn_order_tokens *t, tn_arena *arena, int64_t first,
+                              int64_t last, tn_order_run *out)
 {
     assert(first >= 0 && first <= last && last <= t->n_leaves);
-    int64_t begin = first == 0 ? 0 : t->begin[first], end = last == t->n_leaves ? t->n_ins : t->begin[last];
+    int64_t begin = first == 0 ? 0 : t->begin[first],
+            end = last == t->n_leaves ? t->n_ins : t->begin[last];
     int64_t base = leaf_token(t, first);
     tn_order_ins *ins;
     TN_TRY(new_program(arena, end - begin, &ins));

@@ -80,8 +80,7 @@ typedef struct search {
     int64_t cap_buckets;
 } search;
 
-/* ----------------------------------------------------------------------------------------------
- * the instance */
+/* ------------------------------------------------------------ the instance */
 
 static int by_tick(const void *pa, const void *pb)
 {
@@ -173,8 +172,7 @@ static tn_status read_items(search *s, const tn_pack_item *in, tn_pack_result *o
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the order */
+/* ------------------------------------------------------------ the order */
 
 typedef struct key {
     double group, a, b;
@@ -231,8 +229,7 @@ static tn_status sort_items(search *s, const order *o)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * placing */
+/* ------------------------------------------------------------ placing */
 
 /* The lowest gap for x among the items of up to two lists; with `high` the highest one below the
  * bound, where there is one. */

@@ -1,5 +1,6 @@
-/* pack.h - offsets in one arena for buffers whose lifetimes are known (dynamic storage allocation, NP-hard): two stacks and what
- * fits between them, in a few greedy rounds. Pure: same input, same offsets. An item with start == end takes no room. */
+/* pack.h - offsets in one arena for buffers whose lifetimes are known (dynamic storage allocation,
+ * NP-hard): two stacks and what fits between them, in a few greedy rounds. Pure: same input, same
+ * offsets. An item with start == end takes no room. */
 #ifndef TN_GRAPH_PACK_H
 #define TN_GRAPH_PACK_H
 #include "engine/base/base.h"

@@ -1,5 +1,6 @@
-/* passes.h - from the traced graph to the graph that is emitted (DESIGN.md 6): every pass is one function of one file, pure,
- * and leaves its input as it was. On success *out is a new graph of the caller's. */
+/* passes.h - from the traced graph to the graph that is emitted (DESIGN.md 6): every pass is one
+ * function of one file, pure, and leaves its input as it was. On success *out is a new graph of the
+ * caller's. */
 #ifndef TN_GRAPH_PASSES_H
 #define TN_GRAPH_PASSES_H
 #include "graph/graph.h"
@@ -26,25 +27,31 @@ typedef struct tn_pass_options {
     tn_dtype compute;
 } tn_pass_options;
 
-/* 2. Gradients of `loss` (an exact sum) for every parameter: gradient nodes behind the forward ones, then one `reduce` per use
- * of a parameter (scope TAIL, attribute param), added in trace order. */
+/* 2. Gradients of `loss` (an exact sum) for every parameter: gradient nodes behind the forward
+ * ones, then one `reduce` per use of a parameter (scope TAIL, attribute param), added in trace
+ * order. */
 tn_status tn_pass_differentiate(const tn_graph *in, int32_t loss, tn_graph **out) TN_MUST_USE;
 
-/* 3. Expands cross_entropy over its vocabulary parts, attaches the order of every sum, sets which values are carried over
- * microbatches and chunks and how many levels they need; HEAD nodes move to the front. Refuses layouts that cannot keep the order. */
+/* 3. Expands cross_entropy over its vocabulary parts, attaches the order of every sum, sets which
+ * values are carried over microbatches and chunks and how many levels they need; HEAD nodes move to
+ * the front. Refuses layouts that cannot keep the order. */
 tn_status tn_pass_lower(const tn_graph *in, tn_graph **out) TN_MUST_USE;
 
-/* The token order of one data-parallel rank's rows in the whole step: its node of the tree over lanes. */
-tn_status tn_lower_tokens(const tn_graph *g, tn_arena *arena, const tn_order_tokens **out) TN_MUST_USE;
+/* The token order of one data-parallel rank's rows in the whole step: its node of the tree over
+ * lanes. */
+tn_status tn_lower_tokens(const tn_graph *g, tn_arena *arena,
+                          const tn_order_tokens **out) TN_MUST_USE;
 
 /* 4. Pointwise chains, norm + residual gradient, matmul + residual. Never changes bits. */
 tn_status tn_pass_fuse(const tn_graph *in, tn_graph **out) TN_MUST_USE;
 
-/* 5. Storage: fp32 master parameters and their UNSHARD, optimizer state, the exact norm, clipping, the update. */
+/* 5. Storage: fp32 master parameters and their UNSHARD, optimizer state, the exact norm, clipping,
+ * the update. */
 tn_status tn_pass_storage(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
 
 /* 6. Recompute: clones the forward nodes of a block in front of its backward. */
-tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
+tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o,
+                            tn_graph **out) TN_MUST_USE;
 
 TN_C_END
 #endif

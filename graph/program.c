@@ -130,8 +130,7 @@ static void find_loops(planner *q)
     q->chunk = (loop){p->chunk, p->chunk_end, g->n_chunks};
 }
 
-/* ----------------------------------------------------------------------------------------------
- * aliases */
+/* ------------------------------------------------------------ aliases */
 
 static int64_t piece_stride(const planner *q, int32_t piece)
 {
@@ -249,8 +248,7 @@ static void alias_in_place(planner *q)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * places */
+/* ------------------------------------------------------------ places */
 
 static tn_status make_buffers(planner *q)
 {

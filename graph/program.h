@@ -1,8 +1,9 @@
-/* program.h - the static program of one rank class: the graph after all passes, where every value lies, and the flat list of
- * entries that the executor walks (DESIGN.md 6, passes 8 to 11).
+/* program.h - the static program of one rank class: the graph after all passes, where every value
+ * lies, and the flat list of entries that the executor walks (DESIGN.md 6, passes 8 to 11).
  *
- * Run order: entries [0, microbatch) once; [microbatch, tail) for every microbatch, and in it [chunk, chunk_end) for every loss
- * chunk; [tail, n) once. A place is base[arena] + offset + microbatch * microbatch_stride + chunk * chunk_stride. */
+ * Run order: entries [0, microbatch) once; [microbatch, tail) for every microbatch, and in it
+ * [chunk, chunk_end) for every loss chunk; [tail, n) once. A place is base[arena] + offset +
+ * microbatch * microbatch_stride + chunk * chunk_stride. */
 #ifndef TN_GRAPH_PROGRAM_H
 #define TN_GRAPH_PROGRAM_H
 #include "graph/graph.h"
@@ -11,7 +12,12 @@
 TN_C_BEGIN
 
 /* Lifetimes: process (parameters, moments, buffers), plan (inputs), step (everything else). */
-typedef enum tn_region { TN_REGION_PROCESS, TN_REGION_PLAN, TN_REGION_STEP, TN_N_REGIONS } tn_region;
+typedef enum tn_region {
+    TN_REGION_PROCESS,
+    TN_REGION_PLAN,
+    TN_REGION_STEP,
+    TN_N_REGIONS
+} tn_region;
 
 typedef struct tn_place {
     int8_t region;
@@ -22,14 +28,20 @@ typedef struct tn_place {
 
 typedef struct tn_buffer {
     int8_t region;
-    int32_t value;       /* the first value that lived in it: its name in reports */
-    int32_t last_user;   /* node */
-    int64_t start, end;  /* ticks [start, end): node indices */
+    int32_t value;      /* the first value that lived in it: its name in reports */
+    int32_t last_user;  /* node */
+    int64_t start, end; /* ticks [start, end): node indices */
     int64_t bytes, offset;
 } tn_buffer;
 
 /* Orders of entries that may overlap: computation, and what each class of communicator does. */
-typedef enum tn_stream { TN_STREAM_COMPUTE, TN_STREAM_TENSOR, TN_STREAM_GATHER, TN_STREAM_REDUCE, TN_N_STREAMS } tn_stream;
+typedef enum tn_stream {
+    TN_STREAM_COMPUTE,
+    TN_STREAM_TENSOR,
+    TN_STREAM_GATHER,
+    TN_STREAM_REDUCE,
+    TN_N_STREAMS
+} tn_stream;
 
 typedef struct tn_entry {
     int32_t node;
@@ -37,13 +49,13 @@ typedef struct tn_entry {
 } tn_entry;
 
 typedef struct tn_program {
-    tn_graph *g; /* owned; global extents */
+    tn_graph *g;                   /* owned; global extents */
     int at[TN_N_AXES];             /* coordinates of this rank */
     tn_value *local;               /* by value: as in g, with this rank's extents */
     int64_t (*begin)[TN_MAX_RANK]; /* by value and dim: where its shard begins */
     int64_t n_entries, microbatch, chunk, chunk_end, tail;
     tn_entry *entries;
-    tn_place *places;  /* by value */
+    tn_place *places; /* by value */
     int64_t n_buffers;
     tn_buffer *buffers;
     int64_t region_bytes[TN_N_REGIONS];
@@ -51,26 +63,32 @@ typedef struct tn_program {
     tn_arena arena;
 } tn_program;
 
-/* Passes 8, 9, 11: streams, lifetimes and aliases, offsets, the entry list. Takes the graph over (also when it fails).
- * rank: of the mesh. All ranks get the same places: buffers are as large as the largest shard.
- * keep: values that must still be there at the end of the program (the loss, logits). */
-tn_status tn_program_build(tn_graph *g, int rank, int n_keep, const int32_t *keep, tn_program **out) TN_MUST_USE;
+/* Passes 8, 9, 11: streams, lifetimes and aliases, offsets, the entry list. Takes the graph over
+ * (also when it fails). rank: of the mesh. All ranks get the same places: buffers are as large as
+ * the largest shard. keep: values that must still be there at the end of the program (the loss,
+ * logits). */
+tn_status tn_program_build(tn_graph *g, int rank, int n_keep, const int32_t *keep,
+                           tn_program **out) TN_MUST_USE;
 void tn_program_destroy(tn_program *p); /* NULL is fine */
 
-/* Pass 10, from the entries alone: every read finds what its producer wrote, nothing overlaps what is live. */
+/* Pass 10, from the entries alone: every read finds what its producer wrote, nothing overlaps what
+ * is live. */
 tn_status tn_program_verify(const tn_program *p) TN_MUST_USE;
 
-/* A rank's shard of a value of one or two dims as equal runs: run i of n holds `run` elements, in the whole from first + i * stride,
- * here from i * run on. */
+/* A rank's shard of a value of one or two dims as equal runs: run i of n holds `run` elements, in
+ * the whole from first + i * stride, here from i * run on. */
 typedef struct tn_runs {
     int64_t n, run, first, stride;
 } tn_runs;
 tn_runs tn_program_runs(const tn_program *p, int32_t value);
 
-bool tn_node_is_view(const tn_graph *g, const tn_node *n); /* output 0 is operand 0's memory: no entry */
-bool tn_node_is_exchange(const tn_graph *g, const tn_node *n); /* moves data between ranks of this mesh */
+bool tn_node_is_view(const tn_graph *g,
+                     const tn_node *n); /* output 0 is operand 0's memory: no entry */
+bool tn_node_is_exchange(const tn_graph *g,
+                         const tn_node *n); /* moves data between ranks of this mesh */
 
-/* The value [b s h k] has fewer heads than tensor-parallel ranks: ranks that share a head hold the same one. */
+/* The value [b s h k] has fewer heads than tensor-parallel ranks: ranks that share a head hold the
+ * same one. */
 bool tn_node_shares_heads(const tn_graph *g, const tn_value *v);
 
 TN_C_END

@@ -5,8 +5,8 @@
 
 TN_C_BEGIN
 
-/* Length of the block part of a module path: up to its first numeric component ("layers.3" of "layers.3.ffn_norm"), an
- * element of an nn.list; 0 outside of blocks. */
+/* Length of the block part of a module path: up to its first numeric component ("layers.3" of
+ * "layers.3.ffn_norm"), an element of an nn.list; 0 outside of blocks. */
 size_t tn_recompute_block(const char *path);
 
 TN_C_END

@@ -1,9 +1,15 @@
-/* reshard.c - Dijkstra over placements packed into 64 bits: per moving axis 3 bits of what it is, 3 bits of its place in its dim. */
+/* reshard.c - Dijkstra over placements packed into 64 bits: per moving axis 3 bits of what it is, 3
+ * bits of its place in its dim. */
 #include "graph/reshard.h"
 
 #include <string.h>
 
-enum { COPIES = 0, PENDING = 1, SHARD = 2, LISTS = 625 /* ordered lists of up to 4 axes, a digit to base 5 each */ };
+enum {
+    COPIES = 0,
+    PENDING = 1,
+    SHARD = 2,
+    LISTS = 625 /* ordered lists of up to 4 axes, a digit to base 5 each */
+};
 _Static_assert(TN_N_AXES == 4, "LISTS holds every ordered list of 4 axes");
 
 typedef struct view { /* a packed placement, opened */
@@ -49,7 +55,7 @@ typedef struct search {
     int32_t *heap, *table;
 } search;
 
-/* ---------------------------------------------------------------------------------------------- placements */
+/* ------------------------------------------------------------ placements */
 
 static uint64_t place(uint64_t s, int a, int what, int order)
 {
@@ -82,7 +88,8 @@ static int64_t local_bytes(search *q, const view *w)
         if (!q->largest[d][key]) {
             tn_layout l = {0};
             for (int i = 0; i < w->n[d]; i++) tn_layout_shard(&l, q->axis[w->list[d][i]], d);
-            q->largest[d][key] = tn_layout_largest(&l, q->mesh, d, q->v->dim[d].extent, q->v->dim[d].units);
+            q->largest[d][key] =
+                tn_layout_largest(&l, q->mesh, d, q->v->dim[d].extent, q->v->dim[d].units);
         }
         bytes *= q->largest[d][key];
     }
@@ -92,7 +99,8 @@ static int64_t local_bytes(search *q, const view *w)
 static uint64_t append(const view *w, uint64_t s, const move *m)
 {
     for (int i = 0; i < m->n; i++)
-        s = m->to < 0 ? place(s, m->axes[i], m->kind == TN_RESHARD_PAD ? PENDING : COPIES, 0) : place(s, m->axes[i], SHARD + m->to, w->n[m->to] + i);
+        s = m->to < 0 ? place(s, m->axes[i], m->kind == TN_RESHARD_PAD ? PENDING : COPIES, 0)
+                      : place(s, m->axes[i], SHARD + m->to, w->n[m->to] + i);
     return s;
 }
 
@@ -104,11 +112,15 @@ static uint64_t apply(const view *w, uint64_t s, const move *m)
     return place(place(s, a, (int)(y & 7), (int)(y >> 3)), b, (int)(x & 7), (int)(x >> 3));
 }
 
-/* ---------------------------------------------------------------------------------------------- cost */
+/* ------------------------------------------------------------ cost */
 
-static void cost(const search *q, const move *m, int64_t before, int64_t after, int64_t *bytes, double *seconds)
+static void cost(const search *q, const move *m, int64_t before, int64_t after, int64_t *bytes,
+                 double *seconds)
 {
-    static const int twice[TN_RESHARD_KINDS] = {[TN_RESHARD_ALL_GATHER] = 1, [TN_RESHARD_ALL_TO_ALL] = 1, [TN_RESHARD_REDUCE_SCATTER] = 1, [TN_RESHARD_ALL_REDUCE] = 2};
+    static const int twice[TN_RESHARD_KINDS] = {[TN_RESHARD_ALL_GATHER] = 1,
+                                                [TN_RESHARD_ALL_TO_ALL] = 1,
+                                                [TN_RESHARD_REDUCE_SCATTER] = 1,
+                                                [TN_RESHARD_ALL_REDUCE] = 2};
     *bytes = 0;
     *seconds = 1e-8; /* fewer steps are better */
     if (m->kind == TN_RESHARD_SLICE || m->kind == TN_RESHARD_PAD) return;
@@ -118,7 +130,8 @@ static void cost(const search *q, const move *m, int64_t before, int64_t after, 
     int64_t most = before > after ? before : after;
     int times = twice[m->kind];
     *bytes = times ? times * (most - most / l->ranks) : most;
-    *seconds += l->start_s + l->hop_s * (double)(times ? times * (l->ranks - 1) : 1) + (double)*bytes * l->s_per_byte;
+    *seconds += l->start_s + l->hop_s * (double)(times ? times * (l->ranks - 1) : 1) +
+                (double)*bytes * l->s_per_byte;
 }
 
 /* The slowest of a set's axes in each respect. */
@@ -137,7 +150,7 @@ static void set_links(search *q, const tn_reshard_links *links)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- queue */
+/* ------------------------------------------------------------ queue */
 
 static bool before(const search *q, const node *a, const node *b)
 {
@@ -219,7 +232,7 @@ static void offer(search *q, int32_t from, const view *w, const move *m)
     up(q, to->heap);
 }
 
-/* ---------------------------------------------------------------------------------------------- moves */
+/* ------------------------------------------------------------ moves */
 
 static void offer_shards(search *q, int32_t at, const view *w)
 {
@@ -234,7 +247,8 @@ static void offer_shards(search *q, int32_t at, const view *w)
                 if (to != d) offer(q, at, w, &m);
             }
             if (k > 1 || !q->pads[m.axes[0]]) continue;
-            m = (move){.kind = TN_RESHARD_PAD, .n = 1, .axes = {m.axes[0]}, .from = (int8_t)d, .to = -1};
+            m = (move){
+                .kind = TN_RESHARD_PAD, .n = 1, .axes = {m.axes[0]}, .from = (int8_t)d, .to = -1};
             offer(q, at, w, &m);
         }
 }
@@ -273,7 +287,8 @@ static void offer_copies(search *q, int32_t at, const view *w)
     }
 }
 
-/* Every rank has the same share of dim d, in units too: the order of its axes only says who has which. */
+/* Every rank has the same share of dim d, in units too: the order of its axes only says who has
+ * which. */
 static bool even(const search *q, const view *w, int d)
 {
     int64_t n = 1, units = q->v->dim[d].units;
@@ -285,22 +300,32 @@ static bool even(const search *q, const view *w, int d)
 static bool trades(const search *q, const view *w, int a, int b)
 {
     int x = w->what[a], y = w->what[b];
-    if (q->size[a] != q->size[b] || x == PENDING || y == PENDING || (x == COPIES && y == COPIES)) return false;
+    if (q->size[a] != q->size[b] || x == PENDING || y == PENDING || (x == COPIES && y == COPIES))
+        return false;
     if (q->axis[a] != TN_AXIS_TP && q->axis[b] != TN_AXIS_TP) return true;
-    return (x == COPIES || !q->v->dim[x - SHARD].units || even(q, w, x - SHARD)) && (y == COPIES || !q->v->dim[y - SHARD].units || even(q, w, y - SHARD));
+    return (x == COPIES || !q->v->dim[x - SHARD].units || even(q, w, x - SHARD)) &&
+           (y == COPIES || !q->v->dim[y - SHARD].units || even(q, w, y - SHARD));
 }
 
 static void offer_permutes(search *q, int32_t at, const view *w)
 {
     for (int a = 0; a < q->n; a++)
         for (int b = a + 1; b < q->n; b++) {
-            move m = {.kind = TN_RESHARD_PERMUTE, .n = 2, .axes = {(uint8_t)a, (uint8_t)b}, .from = -1, .to = -1};
+            move m = {.kind = TN_RESHARD_PERMUTE,
+                      .n = 2,
+                      .axes = {(uint8_t)a, (uint8_t)b},
+                      .from = -1,
+                      .to = -1};
             if (trades(q, w, a, b)) offer(q, at, w, &m);
         }
     for (int d = 0; d < q->v->rank; d++)
         for (int i = 0; i + 1 < w->n[d]; i++) {
             uint8_t a = (uint8_t)w->list[d][i], b = (uint8_t)w->list[d][i + 1];
-            move m = {.kind = TN_RESHARD_PERMUTE, .n = 2, .axes = {a, b}, .from = (int8_t)d, .to = (int8_t)d};
+            move m = {.kind = TN_RESHARD_PERMUTE,
+                      .n = 2,
+                      .axes = {a, b},
+                      .from = (int8_t)d,
+                      .to = (int8_t)d};
             if (q->size[a] != q->size[b] && even(q, w, d)) offer(q, at, w, &m);
         }
 }
@@ -328,13 +353,17 @@ static int32_t shortest(search *q, bool by_bytes)
     return -1;
 }
 
-/* ---------------------------------------------------------------------------------------------- one axis after the other */
+/* ------------------------------------------------------------ one axis after the other */
 
 /* The move of axis a straight to its place, if it can go there now. */
 static bool direct(const search *q, uint64_t s, const view *w, int a, move *m)
 {
-    int from = w->what[a] - SHARD, to = what_of(q->goal, a) - SHARD, want = (int)(q->goal >> (6 * a + 3) & 7);
-    *m = (move){.n = 1, .axes = {(uint8_t)a}, .from = (int8_t)(from < 0 ? -1 : from), .to = (int8_t)(to < 0 ? -1 : to)};
+    int from = w->what[a] - SHARD, to = what_of(q->goal, a) - SHARD,
+        want = (int)(q->goal >> (6 * a + 3) & 7);
+    *m = (move){.n = 1,
+                .axes = {(uint8_t)a},
+                .from = (int8_t)(from < 0 ? -1 : from),
+                .to = (int8_t)(to < 0 ? -1 : to)};
     if ((s >> (6 * a) & 63) == (q->goal >> (6 * a) & 63)) return false;
     if (from >= 0 && w->list[from][w->n[from] - 1] != a) return false;
     if (to >= 0) {
@@ -345,7 +374,8 @@ static bool direct(const search *q, uint64_t s, const view *w, int a, move *m)
         }
     }
     if (what_of(q->goal, a) == PENDING) m->kind = TN_RESHARD_PAD;
-    else if (w->what[a] == PENDING) m->kind = to < 0 ? TN_RESHARD_ALL_REDUCE : TN_RESHARD_REDUCE_SCATTER;
+    else if (w->what[a] == PENDING)
+        m->kind = to < 0 ? TN_RESHARD_ALL_REDUCE : TN_RESHARD_REDUCE_SCATTER;
     else if (w->what[a] == COPIES) m->kind = TN_RESHARD_SLICE;
     else m->kind = to < 0 ? TN_RESHARD_ALL_GATHER : TN_RESHARD_ALL_TO_ALL;
     return true;
@@ -378,8 +408,10 @@ static tn_status by_axis(search *q, tn_reshard *out)
         int a = q->n - 1;
         open_state(q, s, &w);
         while (a >= 0 && !direct(q, s, &w, a, &m)) a--;
-        if (a < 0 && !aside(q, s, &w, &m)) TN_FAIL(TN_FAILED, "reshard: stuck after %d steps", out->by_axis_steps);
-        if (++out->by_axis_steps > 8 * TN_N_AXES) TN_FAIL(TN_FAILED, "reshard: no end after %d steps", out->by_axis_steps);
+        if (a < 0 && !aside(q, s, &w, &m))
+            TN_FAIL(TN_FAILED, "reshard: stuck after %d steps", out->by_axis_steps);
+        if (++out->by_axis_steps > 8 * TN_N_AXES)
+            TN_FAIL(TN_FAILED, "reshard: no end after %d steps", out->by_axis_steps);
         s = apply(&w, s, &m);
         open_state(q, s, &v);
         int64_t bytes;
@@ -392,19 +424,24 @@ static tn_status by_axis(search *q, tn_reshard *out)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- the plan */
+/* ------------------------------------------------------------ the plan */
 
 static tn_status open_search(search *q, const tn_layout *to)
 {
     const tn_layout *from = &q->v->layout;
     for (int a = 0; a < TN_N_AXES; a++) {
         tn_type x = (tn_type)from->type[a], y = (tn_type)to->type[a];
-        if ((x == TN_TYPE_S && from->dim[a] >= q->v->rank) || (y == TN_TYPE_S && to->dim[a] >= q->v->rank))
-            TN_FAIL(TN_BAD_INPUT, "reshard: axis %s: S(%d) of a value with %d dims; the last dim is S(%d)", tn_axis_name((tn_axis)a),
-                    y == TN_TYPE_S ? to->dim[a] : from->dim[a], q->v->rank, q->v->rank - 1);
+        if ((x == TN_TYPE_S && from->dim[a] >= q->v->rank) ||
+            (y == TN_TYPE_S && to->dim[a] >= q->v->rank))
+            TN_FAIL(TN_BAD_INPUT,
+                    "reshard: axis %s: S(%d) of a value with %d dims; the last dim is S(%d)",
+                    tn_axis_name((tn_axis)a), y == TN_TYPE_S ? to->dim[a] : from->dim[a],
+                    q->v->rank, q->v->rank - 1);
         if (q->mesh->size[a] == 1) continue;
         if ((x == TN_TYPE_V) != (y == TN_TYPE_V))
-            TN_FAIL(TN_BAD_INPUT, "reshard: axis %s: no way from %c to %c; V has no global meaning, give the value a type in its local_map",
+            TN_FAIL(TN_BAD_INPUT,
+                    "reshard: axis %s: no way from %c to %c; V has no global meaning, give the "
+                    "value a type in its local_map",
                     tn_axis_name((tn_axis)a), tn_type_letter(x), tn_type_letter(y));
         if (x == TN_TYPE_V || (x == TN_TYPE_P && y == TN_TYPE_P)) continue;
         q->pads[q->n] = y == TN_TYPE_P;
@@ -426,7 +463,8 @@ static uint64_t pack(const search *q, const tn_layout *l)
             continue;
         }
         for (int b = 0; b < q->n; b++)
-            order += l->type[q->axis[b]] == TN_TYPE_S && l->dim[q->axis[b]] == l->dim[x] && l->order[q->axis[b]] < l->order[x];
+            order += l->type[q->axis[b]] == TN_TYPE_S && l->dim[q->axis[b]] == l->dim[x] &&
+                     l->order[q->axis[b]] < l->order[x];
         s = place(s, a, SHARD + l->dim[x], order);
     }
     return s;
@@ -488,14 +526,19 @@ static tn_status get_tables(search *q, tn_arena *scratch)
 static tn_status write_plan(search *q, int32_t at, const tn_layout *to, tn_reshard *out)
 {
     for (int32_t i = at; q->nodes[i].parent >= 0; i = q->nodes[i].parent) out->n_steps++;
-    if (out->n_steps > TN_RESHARD_STEPS) TN_FAIL(TN_FAILED, "reshard: %d steps; at most %d", out->n_steps, TN_RESHARD_STEPS);
+    if (out->n_steps > TN_RESHARD_STEPS)
+        TN_FAIL(TN_FAILED, "reshard: %d steps; at most %d", out->n_steps, TN_RESHARD_STEPS);
     out->bytes = q->nodes[at].bytes;
     out->seconds = q->nodes[at].seconds;
     out->n_states = q->n_nodes;
     for (int k = out->n_steps - 1; k >= 0; k--) {
         const node *n = &q->nodes[at], *p = &q->nodes[n->parent];
         tn_reshard_step *s = &out->step[k];
-        *s = (tn_reshard_step){.kind = n->by.kind, .n_axes = n->by.n, .from = n->by.from, .to = n->by.to, .bytes = n->bytes - p->bytes,
+        *s = (tn_reshard_step){.kind = n->by.kind,
+                               .n_axes = n->by.n,
+                               .from = n->by.from,
+                               .to = n->by.to,
+                               .bytes = n->bytes - p->bytes,
                                .seconds = n->seconds - p->seconds};
         for (int i = 0; i < n->by.n; i++) s->axes[i] = (uint8_t)q->axis[n->by.axes[i]];
         s->after = k == out->n_steps - 1 ? *to : unpack(q, n->state, to);
@@ -506,7 +549,8 @@ static tn_status write_plan(search *q, int32_t at, const tn_layout *to, tn_resha
     return TN_OK;
 }
 
-tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, const tn_value *v, const tn_layout *to, tn_arena *scratch, tn_reshard *out)
+tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, const tn_value *v,
+                          const tn_layout *to, tn_arena *scratch, tn_reshard *out)
 {
     tn_reshard plan = {0};
     void *mem;
@@ -540,11 +584,12 @@ tn_reshard_links tn_reshard_guess(const tn_mesh *mesh, int ranks_per_node)
     return l;
 }
 
-/* ---------------------------------------------------------------------------------------------- text */
+/* ------------------------------------------------------------ text */
 
 const char *tn_reshard_kind_name(tn_reshard_kind k)
 {
-    static const char *const names[TN_RESHARD_KINDS] = {"slice", "all_gather", "all_to_all", "reduce_scatter", "all_reduce", "permute", "pad"};
+    static const char *const names[TN_RESHARD_KINDS] = {
+        "slice", "all_gather", "all_to_all", "reduce_scatter", "all_reduce", "permute", "pad"};
     return names[k];
 }
 
@@ -554,9 +599,11 @@ void tn_reshard_print(const tn_reshard *r, tn_text *out)
     for (int i = 0; i < r->n_steps; i++) {
         const tn_reshard_step *s = &r->step[i];
         tn_text_add(out, "%s%s ", i ? "; " : "", tn_reshard_kind_name((tn_reshard_kind)s->kind));
-        for (int k = 0; k < s->n_axes; k++) tn_text_add(out, "%s%s", k ? "," : "", tn_axis_name((tn_axis)s->axes[k]));
+        for (int k = 0; k < s->n_axes; k++)
+            tn_text_add(out, "%s%s", k ? "," : "", tn_axis_name((tn_axis)s->axes[k]));
         if (s->from >= 0) tn_text_add(out, " of dim %d", s->from);
         if (s->to >= 0 && s->to != s->from) tn_text_add(out, " to dim %d", s->to);
-        if (s->bytes) tn_text_add(out, ": %s, %s", tn_text_bytes(s->bytes).s, tn_text_seconds(s->seconds).s);
+        if (s->bytes)
+            tn_text_add(out, ": %s, %s", tn_text_bytes(s->bytes).s, tn_text_seconds(s->seconds).s);
     }
 }

@@ -1,10 +1,10 @@
-/* schedule_fill.c - weight gradients put where they cost least: the ranks run side by side, and the one that can act
- * first acts.
+/* schedule_fill.c - weight gradients put where they cost least: the ranks run side by side, and the
+ * one that can act first acts.
  *
- * (1) All ranks advance in the order of time, so what a rank waits for is either known or lies behind everything
- *     known: then the gap is long and any W fits.
- * (2) A W that is run in a gap too short for it delays the rank's next action, and what waits for that; one that is
- *     not run must be run later, at the end or under the cap. Which is better depends on the costs: the caller tries
+ * (1) All ranks advance in the order of time, so what a rank waits for is either known or lies
+ * behind everything known: then the gap is long and any W fits. (2) A W that is run in a gap too
+ * short for it delays the rank's next action, and what waits for that; one that is not run must be
+ * run later, at the end or under the cap. Which is better depends on the costs: the caller tries
  *     both. */
 #include "graph/schedule_fill.h"
 
@@ -42,7 +42,8 @@ static tn_schedule_time time_of(const filler *x, int32_t stage)
     return x->costs && x->costs->stages ? x->costs->stages[stage] : (tn_schedule_time){1, 1, 1};
 }
 
-static int64_t come(const filler *x, const int64_t *ends, int32_t stage, int32_t microbatch, int32_t to)
+static int64_t come(const filler *x, const int64_t *ends, int32_t stage, int32_t microbatch,
+                    int32_t to)
 {
     int64_t end = ends[(int64_t)stage * x->in->n_microbatches + microbatch];
     return end == NEVER || x->in->rank_of[stage] == to || !x->costs ? end : end + x->costs->hop;
@@ -51,7 +52,8 @@ static int64_t come(const filler *x, const int64_t *ends, int32_t stage, int32_t
 static int64_t ready(const filler *x, int32_t r, tn_schedule_action a)
 {
     int64_t t = 0, u = 0;
-    if (a.kind == TN_SCHEDULE_F) return a.stage ? come(x, x->f_end, a.stage - 1, a.microbatch, r) : 0;
+    if (a.kind == TN_SCHEDULE_F)
+        return a.stage ? come(x, x->f_end, a.stage - 1, a.microbatch, r) : 0;
     t = come(x, x->f_end, a.stage, a.microbatch, r);
     if (a.stage < x->in->n_stages - 1) u = come(x, x->b_end, a.stage + 1, a.microbatch, r);
     return t > u ? t : u;
@@ -70,7 +72,8 @@ static move next_move(const filler *x, int32_t r)
     rank *k = &x->ranks[r];
     const tn_schedule_list *l = &x->in->lists[r];
     bool some = k->head < k->tail;
-    while (k->at < l->n && l->actions[k->at].kind == TN_SCHEDULE_W && (!x->how->due || k->n_w > k->n_due)) {
+    while (k->at < l->n && l->actions[k->at].kind == TN_SCHEDULE_W &&
+           (!x->how->due || k->n_w > k->n_due)) {
         k->at++;
         k->n_due++;
     }
@@ -133,7 +136,8 @@ static tn_status begin(filler *x)
     x->b_end = x->f_end + n;
     for (int64_t i = 0; i < 2 * n; i++) x->f_end[i] = NEVER;
     for (int32_t r = 0; r < s->n_ranks; r++) {
-        TN_TRY(tn_arena_alloc(&x->arena, (size_t)s->lists[r].n * sizeof *x->ranks[r].waiting, &mem));
+        TN_TRY(
+            tn_arena_alloc(&x->arena, (size_t)s->lists[r].n * sizeof *x->ranks[r].waiting, &mem));
         x->ranks[r].waiting = mem;
         x->ranks[r].stale = true;
     }
@@ -161,12 +165,13 @@ static tn_status fill(filler *x, bool *done)
     }
     *done = true;
     for (int32_t r = 0; r < x->in->n_ranks; r++)
-        if (x->ranks[r].at < x->in->lists[r].n || x->ranks[r].head < x->ranks[r].tail) *done = false;
+        if (x->ranks[r].at < x->in->lists[r].n || x->ranks[r].head < x->ranks[r].tail)
+            *done = false;
     return TN_OK;
 }
 
-tn_status tn_schedule_fill(const tn_schedule *s, const tn_schedule_costs *costs, const tn_schedule_filling *how,
-                           tn_schedule **out)
+tn_status tn_schedule_fill(const tn_schedule *s, const tn_schedule_costs *costs,
+                           const tn_schedule_filling *how, tn_schedule **out)
 {
     filler x = {.in = s, .costs = costs, .how = how};
     bool done = false;

@@ -1,18 +1,18 @@
 /* schedule_generate.c - the lists of the named schedules.
  *
  * NOTES
- * (1) The one-forward-one-backward family is one generator: some forwards ahead, then forward and backward in turn,
- *     then the backwards that are left. Forward k of a rank is chunk (k mod pv)/p, microbatch (k/(pv))p + k mod p;
- *     backwards take the chunks the other way round. 1F1B runs p-1-r forwards ahead; Interleaved1F1B 2(p-1-r) +
- *     (v-1)p, so that a rank never waits for a backward (Narayanan et al. 2021).
- * (2) InterleavedZeroBubble runs p-1-r + (v-1)p ahead and its weight gradients r microbatches late. With v = 1 that
- *     is ZB-H1 (Qi et al. 2023, fig. 2); with any v its peak is pv saved sets.
- * (3) ZBVZeroBubble: stages r and 2p-1-r on rank r (Qi et al. 2024, Pipeline Parallelism with Controllable Memory,
- *     ZB-V).
- * (4) The last two are made for f = b = w and many microbatches. Where their fixed lists are not at once as good as
- *     any, the weight gradients are placed anew in twelve ways (schedule_fill.c) by the costs given, and the list
- *     with the shortest step stays; among those, the shortest span. A greedy choice of forwards and backwards as
- *     well (the one published with ZB-V) was worse in 62 and better in 1 of 120 random cases. */
+ * (1) The one-forward-one-backward family is one generator: some forwards ahead, then forward and
+ * backward in turn, then the backwards that are left. Forward k of a rank is chunk (k mod pv)/p,
+ * microbatch (k/(pv))p + k mod p; backwards take the chunks the other way round. 1F1B runs p-1-r
+ * forwards ahead; Interleaved1F1B 2(p-1-r) + (v-1)p, so that a rank never waits for a backward
+ * (Narayanan et al. 2021). (2) InterleavedZeroBubble runs p-1-r + (v-1)p ahead and its weight
+ * gradients r microbatches late. With v = 1 that is ZB-H1 (Qi et al. 2023, fig. 2); with any v its
+ * peak is pv saved sets. (3) ZBVZeroBubble: stages r and 2p-1-r on rank r (Qi et al. 2024, Pipeline
+ * Parallelism with Controllable Memory, ZB-V). (4) The last two are made for f = b = w and many
+ * microbatches. Where their fixed lists are not at once as good as any, the weight gradients are
+ * placed anew in twelve ways (schedule_fill.c) by the costs given, and the list with the shortest
+ * step stays; among those, the shortest span. A greedy choice of forwards and backwards as well
+ * (the one published with ZB-V) was worse in 62 and better in 1 of 120 random cases. */
 #include "graph/schedule.h"
 
 #include "graph/schedule_fill.h"
@@ -63,8 +63,8 @@ static tn_status breadth_first(maker *k)
     return TN_OK;
 }
 
-/* NOTES (3): f[c], b[c], w[c] count what chunk c has run. The pattern needs 2p-1 microbatches to close; those beyond
- * m are made and left out. */
+/* NOTES (3): f[c], b[c], w[c] count what chunk c has run. The pattern needs 2p-1 microbatches to
+ * close; those beyond m are made and left out. */
 typedef struct vee {
     maker *k;
     int32_t n, stage[2], f[2], b[2], w[2];
@@ -112,7 +112,7 @@ static tn_status vee_shaped(maker *k)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- names */
+/* ------------------------------------------------------------ names */
 
 static int32_t behind(const maker *k)
 {
@@ -168,13 +168,14 @@ tn_status tn_schedule_type_of(const char *name, const tn_schedule_type **out)
     for (int i = 0; i < TN_COUNT(rows); i++) tn_text_add(&all, "%s%s", i ? ", " : "", names[i]);
     tn_status st = tn_text_end(&all);
     if (st == TN_OK)
-        st = tn_error(TN_BAD_INPUT, "parallelism.pipeline_parallel_schedule: no schedule '%.60s'%s; there are %s",
+        st = tn_error(TN_BAD_INPUT,
+                      "parallelism.pipeline_parallel_schedule: no schedule '%.60s'%s; there are %s",
                       name, tn_text_hint(name, names, TN_COUNT(names)).s, tn_text_str(&all));
     tn_text_fini(&all);
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- NOTES (4) */
+/* ------------------------------------------------------------ NOTES (4) */
 
 typedef struct score {
     int64_t makespan, span_bubble;
@@ -246,22 +247,26 @@ static tn_status improve(const tn_schedule_options *o, tn_schedule **s)
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- by name */
+/* ------------------------------------------------------------ by name */
 
 static tn_status suits(const tn_schedule_options *o, const tn_schedule_type *type)
 {
     int32_t p = o->n_ranks, v = o->stages_per_rank, m = o->n_microbatches;
     if (v < type->min_stages || (type->max_stages && v > type->max_stages))
         TN_FAIL(TN_BAD_INPUT,
-                "parallelism.pipeline_parallel_schedule: %s needs %s %d stage%s per rank, here are %d; nearest: %d",
+                "parallelism.pipeline_parallel_schedule: %s needs %s %d stage%s per rank, here are "
+                "%d; nearest: %d",
                 type->name, type->max_stages ? "exactly" : "at least", type->min_stages,
-                type->min_stages == 1 ? "" : "s", v, v < type->min_stages ? type->min_stages : type->max_stages);
+                type->min_stages == 1 ? "" : "s", v,
+                v < type->min_stages ? type->min_stages : type->max_stages);
     if (type->whole_rounds && v > 1 && m % p) {
         char less[32] = "";
         if (m > p) snprintf(less, sizeof less, "%d or ", m / p * p);
         TN_FAIL(TN_BAD_INPUT,
-                "parallelism.pipeline_parallel_schedule: %s needs microbatches (here %d: training.local_batch_size / "
-                "parallelism.pipeline_parallel_microbatch_size) in multiples of pipeline_parallel_degree = %d; "
+                "parallelism.pipeline_parallel_schedule: %s needs microbatches (here %d: "
+                "training.local_batch_size / "
+                "parallelism.pipeline_parallel_microbatch_size) in multiples of "
+                "pipeline_parallel_degree = %d; "
                 "nearest: %s%d",
                 type->name, m, p, less, (m / p + 1) * p);
     }
@@ -271,21 +276,22 @@ static tn_status suits(const tn_schedule_options *o, const tn_schedule_type *typ
 tn_status tn_schedule_generate(const tn_schedule_options *o, tn_schedule **out)
 {
     const tn_schedule_type *type = NULL;
-    tn_status (*make)(maker *k) = NULL;
+    tn_status (*make)(maker * k) = NULL;
     int32_t *rank_of = NULL, p = o->n_ranks, v = o->stages_per_rank, m = o->n_microbatches;
     void *mem = NULL;
     TN_TRY(tn_schedule_type_of(o->name, &type));
     if (p < 1 || v < 1 || m < 1 || (int64_t)p * v > TN_SCHEDULE_MAX_CELLS / m)
-        TN_FAIL(
-            TN_BAD_INPUT,
-            "pipeline schedule: %d ranks x %d stages per rank x %d microbatches; each is at least 1, all at most %d",
-            p, v, m, TN_SCHEDULE_MAX_CELLS);
+        TN_FAIL(TN_BAD_INPUT,
+                "pipeline schedule: %d ranks x %d stages per rank x %d microbatches; each is at "
+                "least 1, all at most %d",
+                p, v, m, TN_SCHEDULE_MAX_CELLS);
     TN_TRY(suits(o, type));
     for (int i = 0; i < TN_COUNT(rows); i++)
         if (type == &rows[i].type) make = rows[i].make;
     TN_TRY(tn_alloc((size_t)p * (size_t)v * sizeof *rank_of, &mem));
     rank_of = mem;
-    for (int32_t i = 0; i < p * v; i++) rank_of[i] = type->v_style ? tn_schedule_v_rank(p, i) : i % p;
+    for (int32_t i = 0; i < p * v; i++)
+        rank_of[i] = type->v_style ? tn_schedule_v_rank(p, i) : i % p;
     maker k = {.p = p, .v = v, .m = m};
     tn_status st = tn_schedule_create(p, p * v, m, rank_of, &k.s);
     tn_free(rank_of);

@@ -1,10 +1,10 @@
 /* schedule_simulate.c - the one validator: what is wrong with lists, and what they cost.
  *
- * (1) The check looks at each rank's list alone: bounds, ranks, each action once, F before I before W of the same
- *     pair, W in order. So behind it a rank can only wait for other stages, and what the lists hold is complete.
- * (2) The run moves each rank on as far as it can come, again and again. Lists fix every order and sends block
- *     nobody, so start times do not depend on who moves first, and a standstill is a deadlock.
- * (3) Saved sets and slots follow from a list's order alone. */
+ * (1) The check looks at each rank's list alone: bounds, ranks, each action once, F before I before
+ * W of the same pair, W in order. So behind it a rank can only wait for other stages, and what the
+ * lists hold is complete. (2) The run moves each rank on as far as it can come, again and again.
+ * Lists fix every order and sends block nobody, so start times do not depend on who moves first,
+ * and a standstill is a deadlock. (3) Saved sets and slots follow from a list's order alone. */
 #include "graph/schedule.h"
 
 #include "graph/schedule_faults.h"
@@ -13,9 +13,10 @@
 
 static const int64_t MAX_TICKS = INT64_C(1) << 60;
 
-/* ---------------------------------------------------------------------------------------------- (1) */
+/* ------------------------------------------------------------ (1) */
 
-/* Where the three parts of a (stage, microbatch) stand in its rank's list: position + 1, 0: nowhere. */
+/* Where the three parts of a (stage, microbatch) stand in its rank's list: position + 1, 0:
+ * nowhere. */
 typedef struct place {
     int64_t f, b, w;
 } place;
@@ -36,10 +37,11 @@ static bool in_bounds(checker *c, int32_t r, int64_t i, tn_schedule_action a)
     const tn_schedule *s = c->s;
     long long at = (long long)i + 1;
     if (a.kind > TN_SCHEDULE_BW)
-        tn_schedule_fault(&c->faults, "rank %d, action %lld: kind %d; kinds are F, I, W, B", r, at, a.kind);
+        tn_schedule_fault(&c->faults, "rank %d, action %lld: kind %d; kinds are F, I, W, B", r, at,
+                          a.kind);
     else if (a.stage < 0 || a.stage >= s->n_stages)
-        tn_schedule_fault(&c->faults, "rank %d, action %lld: %s; stages are 0 to %d", r, at, tn_schedule_text(a).s,
-                          s->n_stages - 1);
+        tn_schedule_fault(&c->faults, "rank %d, action %lld: %s; stages are 0 to %d", r, at,
+                          tn_schedule_text(a).s, s->n_stages - 1);
     else if (a.microbatch < 0 || a.microbatch >= s->n_microbatches)
         tn_schedule_fault(&c->faults, "rank %d, action %lld: %s; microbatches are 0 to %d", r, at,
                           tn_schedule_text(a).s, s->n_microbatches - 1);
@@ -50,12 +52,14 @@ static bool in_bounds(checker *c, int32_t r, int64_t i, tn_schedule_action a)
     return false;
 }
 
-static void take(checker *c, int32_t r, int64_t i, tn_schedule_action a, const char *what, int64_t *spot)
+static void take(checker *c, int32_t r, int64_t i, tn_schedule_action a, const char *what,
+                 int64_t *spot)
 {
     if (*spot)
-        tn_schedule_fault(&c->faults,
-                          "rank %d, action %lld: %s; the %s of stage %d, microbatch %d is action %lld already", r,
-                          (long long)i + 1, tn_schedule_text(a).s, what, a.stage, a.microbatch, (long long)*spot);
+        tn_schedule_fault(
+            &c->faults,
+            "rank %d, action %lld: %s; the %s of stage %d, microbatch %d is action %lld already", r,
+            (long long)i + 1, tn_schedule_text(a).s, what, a.stage, a.microbatch, (long long)*spot);
     else *spot = i + 1;
 }
 
@@ -67,7 +71,8 @@ static void check_list(checker *c, int32_t r)
         if (!in_bounds(c, r, i, a)) continue;
         place *p = place_of(c, a.stage, a.microbatch);
         if (a.kind == TN_SCHEDULE_F) take(c, r, i, a, "forward", &p->f);
-        if (a.kind == TN_SCHEDULE_B || a.kind == TN_SCHEDULE_BW) take(c, r, i, a, "input gradient", &p->b);
+        if (a.kind == TN_SCHEDULE_B || a.kind == TN_SCHEDULE_BW)
+            take(c, r, i, a, "input gradient", &p->b);
         if (a.kind == TN_SCHEDULE_W || (a.kind == TN_SCHEDULE_BW && p->b == i + 1))
             take(c, r, i, a, "weight gradient", &p->w);
     }
@@ -76,7 +81,8 @@ static void check_list(checker *c, int32_t r)
 /* "3, 4, 7 and 2 more" of the microbatches whose `part` (0 f, 1 b, 2 w) stands nowhere. */
 static void check_missing(checker *c, int32_t stage, int part)
 {
-    static const char *const names[] = {"F (forward)", "I or B (input gradient)", "W or B (weight gradient)"};
+    static const char *const names[] = {"F (forward)", "I or B (input gradient)",
+                                        "W or B (weight gradient)"};
     char text[128] = "";
     int32_t n = 0;
     size_t end = 0;
@@ -87,8 +93,8 @@ static void check_missing(checker *c, int32_t stage, int part)
     }
     if (n > 6) snprintf(text + end, sizeof text - end, " and %d more", n - 6);
     if (n)
-        tn_schedule_fault(&c->faults, "rank %d: stage %d has no %s of microbatch%s %s", c->s->rank_of[stage], stage,
-                          names[part], n == 1 ? "" : "es", text);
+        tn_schedule_fault(&c->faults, "rank %d: stage %d has no %s of microbatch%s %s",
+                          c->s->rank_of[stage], stage, names[part], n == 1 ? "" : "es", text);
 }
 
 static void check_orders(checker *c, int32_t stage, bool canonical)
@@ -98,23 +104,28 @@ static void check_orders(checker *c, int32_t stage, bool canonical)
         const place *p = place_of(c, stage, m);
         if (p->f && p->b && p->b < p->f)
             tn_schedule_fault(&c->faults,
-                              "rank %d: the input gradient of stage %d, microbatch %d (action %lld) comes before its "
+                              "rank %d: the input gradient of stage %d, microbatch %d (action "
+                              "%lld) comes before its "
                               "forward (action %lld)",
                               r, stage, m, (long long)p->b, (long long)p->f);
         if (p->b && p->w && p->w < p->b)
             tn_schedule_fault(&c->faults,
-                              "rank %d: the weight gradient of stage %d, microbatch %d (action %lld) comes before "
+                              "rank %d: the weight gradient of stage %d, microbatch %d (action "
+                              "%lld) comes before "
                               "its "
                               "input gradient (action %lld)",
                               r, stage, m, (long long)p->w, (long long)p->b);
         if (!canonical || !p->w) continue;
         if (last >= 0 && p->w < place_of(c, stage, last)->w)
             tn_schedule_fault(&c->faults,
-                              "rank %d: the weight gradient of stage %d, microbatch %d (action %lld) comes before "
+                              "rank %d: the weight gradient of stage %d, microbatch %d (action "
+                              "%lld) comes before "
                               "that "
-                              "of microbatch %d (action %lld); canonical sums add in the order of rows: put them in "
+                              "of microbatch %d (action %lld); canonical sums add in the order of "
+                              "rows: put them in "
                               "increasing order, or set debug.reduce = \"fast\"",
-                              r, stage, m, (long long)p->w, last, (long long)place_of(c, stage, last)->w);
+                              r, stage, m, (long long)p->w, last,
+                              (long long)place_of(c, stage, last)->w);
         last = m;
     }
 }
@@ -126,15 +137,17 @@ tn_status tn_schedule_check(const tn_schedule *s, bool canonical)
     int64_t n = (int64_t)s->n_stages * s->n_microbatches, n_actions = 0;
     for (int32_t i = 0; i < s->n_stages; i++)
         if (s->rank_of[i] < 0 || s->rank_of[i] >= s->n_ranks)
-            tn_schedule_fault(&c.faults, "stage %d is on rank %d; ranks are 0 to %d", i, s->rank_of[i],
-                              s->n_ranks - 1);
+            tn_schedule_fault(&c.faults, "stage %d is on rank %d; ranks are 0 to %d", i,
+                              s->rank_of[i], s->n_ranks - 1);
     TN_TRY(tn_schedule_faults_end(&c.faults));
     for (int32_t r = 0; r < s->n_ranks; r++) n_actions += s->lists[r].n;
     if (n > TN_SCHEDULE_MAX_CELLS || n_actions < n)
         TN_FAIL(TN_BAD_INPUT,
-                "pipeline schedule: %d stages and %d microbatches need %lld actions or more (at most %d pairs), "
+                "pipeline schedule: %d stages and %d microbatches need %lld actions or more (at "
+                "most %d pairs), "
                 "the lists hold %lld",
-                s->n_stages, s->n_microbatches, (long long)(2 * n), TN_SCHEDULE_MAX_CELLS, (long long)n_actions);
+                s->n_stages, s->n_microbatches, (long long)(2 * n), TN_SCHEDULE_MAX_CELLS,
+                (long long)n_actions);
     TN_TRY(tn_alloc((size_t)n * sizeof *c.places, &mem));
     c.places = mem;
     for (int32_t r = 0; r < s->n_ranks; r++) check_list(&c, r);
@@ -145,7 +158,7 @@ tn_status tn_schedule_check(const tn_schedule *s, bool canonical)
     return tn_schedule_faults_end(&c.faults);
 }
 
-/* ---------------------------------------------------------------------------------------------- (2) */
+/* ------------------------------------------------------------ (2) */
 
 typedef struct runner {
     const tn_schedule *s;
@@ -167,14 +180,17 @@ static tn_status check_costs(const tn_schedule *s, const tn_schedule_costs *cost
     for (int32_t i = 0; i < s->n_stages; i++) {
         tn_schedule_time t = time_of(costs, i);
         if (t.f < 0 || t.b < 0 || t.w < 0)
-            TN_FAIL(TN_BAD_INPUT, "pipeline schedule: stage %d takes %lld, %lld and %lld ticks; none may be negative",
-                    i, (long long)t.f, (long long)t.b, (long long)t.w);
+            TN_FAIL(
+                TN_BAD_INPUT,
+                "pipeline schedule: stage %d takes %lld, %lld and %lld ticks; none may be negative",
+                i, (long long)t.f, (long long)t.b, (long long)t.w);
         int64_t each[] = {t.f, t.b, t.w, hop, hop};
         for (int j = 0; j < TN_COUNT(each); j++)
             if (each[j] < 0 || each[j] > MAX_TICKS / s->n_microbatches ||
                 (most += each[j] * s->n_microbatches) > MAX_TICKS)
                 TN_FAIL(TN_BAD_INPUT,
-                        "pipeline schedule: times and the hop of %lld ticks; the hop may not be negative, and all "
+                        "pipeline schedule: times and the hop of %lld ticks; the hop may not be "
+                        "negative, and all "
                         "must add up to less than 2^60",
                         (long long)hop);
     }
@@ -237,7 +253,8 @@ static bool move_on(runner *x)
         for (; x->at[r] < l->n; x->at[r]++, moved = true) {
             tn_schedule_action a = l->actions[x->at[r]];
             tn_schedule_time t = time_of(x->costs, a.stage);
-            int64_t start = start_of(x, r, a, &wait), cell = (int64_t)a.stage * x->s->n_microbatches + a.microbatch;
+            int64_t start = start_of(x, r, a, &wait),
+                    cell = (int64_t)a.stage * x->s->n_microbatches + a.microbatch;
             int64_t ticks = a.kind == TN_SCHEDULE_F   ? t.f
                             : a.kind == TN_SCHEDULE_B ? t.b
                             : a.kind == TN_SCHEDULE_W ? t.w
@@ -259,9 +276,12 @@ static void say_wait(const runner *x, int32_t r, tn_text *t)
     tn_schedule_action a = x->s->lists[r].actions[x->at[r]], wait = a;
     if (start_of(x, r, a, &wait) >= 0) return;
     int32_t of = x->s->rank_of[wait.stage];
-    tn_text_add(t, "rank %d stands at %s (action %lld) and waits for the %s of stage %d, microbatch %d, of rank %d",
+    tn_text_add(t,
+                "rank %d stands at %s (action %lld) and waits for the %s of stage %d, microbatch "
+                "%d, of rank %d",
                 r, tn_schedule_text(a).s, (long long)x->at[r] + 1,
-                wait.kind == TN_SCHEDULE_F ? "forward" : "input gradient", wait.stage, wait.microbatch, of);
+                wait.kind == TN_SCHEDULE_F ? "forward" : "input gradient", wait.stage,
+                wait.microbatch, of);
 }
 
 static int32_t waits_for(const runner *x, int32_t r)
@@ -271,8 +291,8 @@ static int32_t waits_for(const runner *x, int32_t r)
     return x->s->rank_of[wait.stage];
 }
 
-/* Every rank that is not through waits for one that is not through either, so from any of them one walks into a
- * circle. */
+/* Every rank that is not through waits for one that is not through either, so from any of them one
+ * walks into a circle. */
 static tn_status deadlock(const runner *x)
 {
     enum { MOST = 6 };
@@ -288,14 +308,15 @@ static tn_status deadlock(const runner *x)
     if (n_circle > MOST) tn_text_add(&t, ", and so on over %d ranks", n_circle);
     tn_status st = tn_text_end(&t);
     if (st == TN_OK)
-        st = tn_error(TN_BAD_INPUT,
-                      "pipeline schedule: deadlock: %s; one of these must run what is waited for earlier",
-                      tn_text_str(&t));
+        st = tn_error(
+            TN_BAD_INPUT,
+            "pipeline schedule: deadlock: %s; one of these must run what is waited for earlier",
+            tn_text_str(&t));
     tn_text_fini(&t);
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- (3) */
+/* ------------------------------------------------------------ (3) */
 
 /* slots: saved sets of a stage live at once; the rank's peak: of all its stages. */
 static void count_live(const runner *x, int32_t r, int32_t *live, int32_t *slots)
@@ -314,8 +335,8 @@ static void count_live(const runner *x, int32_t r, int32_t *live, int32_t *slots
     }
 }
 
-/* The free slots of a stage, first in, first out: where saved sets end in the order they began, as canonical mode
- * has it, slot = microbatch mod slots. */
+/* The free slots of a stage, first in, first out: where saved sets end in the order they began, as
+ * canonical mode has it, slot = microbatch mod slots. */
 typedef struct ring {
     int32_t *free, n;
     int64_t opened, closed;
@@ -330,7 +351,8 @@ static void give_slots(const runner *x, int32_t r, ring *rings, int32_t *slot_of
         ring *k = &rings[a.stage];
         if (a.kind == TN_SCHEDULE_F) *slot = k->free[k->opened++ % k->n];
         x->events[r][i].slot = *slot;
-        if (a.kind == TN_SCHEDULE_W || a.kind == TN_SCHEDULE_BW) k->free[k->closed++ % k->n] = *slot;
+        if (a.kind == TN_SCHEDULE_W || a.kind == TN_SCHEDULE_BW)
+            k->free[k->closed++ % k->n] = *slot;
     }
 }
 
@@ -344,7 +366,8 @@ static tn_status saved_sets(const runner *x, tn_schedule_report *rep)
     live = slots + n;
     TN_TRY(tn_arena_alloc(&rep->arena, (size_t)n * sizeof *rings, &mem));
     rings = mem;
-    TN_TRY(tn_arena_alloc(&rep->arena, (size_t)n * (size_t)x->s->n_microbatches * sizeof *slot_of, &mem));
+    TN_TRY(tn_arena_alloc(&rep->arena, (size_t)n * (size_t)x->s->n_microbatches * sizeof *slot_of,
+                          &mem));
     slot_of = mem;
     for (int32_t r = 0; r < x->s->n_ranks; r++) count_live(x, r, live, slots);
     for (int32_t i = 0; i < n; i++) {
@@ -356,7 +379,7 @@ static tn_status saved_sets(const runner *x, tn_schedule_report *rep)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- all of it */
+/* ------------------------------------------------------------ all of it */
 
 static tn_status begin(runner *x, tn_schedule_report *rep)
 {

@@ -1,4 +1,5 @@
-/* schedule_table.c - lists as rows of cells: <stage><op><microbatch>, as TorchTitan's CSV files have them. */
+/* schedule_table.c - lists as rows of cells: <stage><op><microbatch>, as TorchTitan's CSV files
+ * have them. */
 #include "graph/schedule.h"
 
 #include "graph/schedule_faults.h"
@@ -55,13 +56,16 @@ static bool number(const char **p, const char *end, int32_t *out)
 static const char *read_cell(const char *p, const char *end, tn_schedule_action *out)
 {
     const char *op = NULL;
-    if (!number(&p, end, &out->stage)) return "it must begin with the stage, a number below 16777216";
+    if (!number(&p, end, &out->stage))
+        return "it must begin with the stage, a number below 16777216";
     if (p < end && *p) op = strchr(OPS, *p);
     if (!op)
-        return "behind the stage stands F (forward), B (whole backward), I (input gradient) or W (weight gradient)";
+        return "behind the stage stands F (forward), B (whole backward), I (input gradient) or W "
+               "(weight gradient)";
     out->kind = (uint8_t)(op - OPS);
     p++;
-    if (!number(&p, end, &out->microbatch)) return "behind the op stands the microbatch, a number below 16777216";
+    if (!number(&p, end, &out->microbatch))
+        return "behind the op stands the microbatch, a number below 16777216";
     return p == end ? NULL : "nothing may stand behind the microbatch; cells are divided by commas";
 }
 
@@ -103,7 +107,8 @@ static tn_status take_row(table *t, const char **p)
         return TN_OK;
     }
     if (*p == t->end && t->column == 1) return TN_OK; /* the empty last row */
-    tn_schedule_fault(&t->faults, "row %d has no action; every rank has its row, and every row its stages",
+    tn_schedule_fault(&t->faults,
+                      "row %d has no action; every rank has its row, and every row its stages",
                       t->row + 1);
     t->row++;
     return TN_OK;
@@ -120,19 +125,22 @@ static void place_stages(table *t, int32_t *rank_of, int32_t *n_of)
             *r = c.rank;
             n_of[c.rank]++;
         } else if (*r != c.rank) {
-            tn_schedule_fault(&t->faults, "row %d has %s, but stage %d stands in row %d; a stage is on one rank",
-                              c.rank + 1, tn_schedule_text(c.action).s, c.action.stage, *r + 1);
+            tn_schedule_fault(
+                &t->faults, "row %d has %s, but stage %d stands in row %d; a stage is on one rank",
+                c.rank + 1, tn_schedule_text(c.action).s, c.action.stage, *r + 1);
         }
     }
     for (int32_t i = 0; i < t->n_stages; i++)
         if (rank_of[i] < 0)
-            tn_schedule_fault(&t->faults,
-                              "stage %d has no action, but there is one of stage %d; stages are counted from 0", i,
-                              t->n_stages - 1);
+            tn_schedule_fault(
+                &t->faults,
+                "stage %d has no action, but there is one of stage %d; stages are counted from 0",
+                i, t->n_stages - 1);
     for (int32_t r = 1; t->faults.n == 0 && r < t->row; r++)
         if (n_of[r] != n_of[0])
             tn_schedule_fault(&t->faults,
-                              "row %d has actions of %d stages, row 1 of %d; ranks have the same number of stages",
+                              "row %d has actions of %d stages, row 1 of %d; ranks have the same "
+                              "number of stages",
                               r + 1, n_of[r], n_of[0]);
 }
 
@@ -142,10 +150,11 @@ static tn_status make(table *t, tn_schedule **out)
     void *mem = NULL;
     if ((int64_t)t->n_stages * t->n_microbatches > t->n_cells)
         TN_FAIL(TN_BAD_INPUT,
-                "%s: %d stages and %d microbatches need %lld actions or more, the table has %lld; stages and "
+                "%s: %d stages and %d microbatches need %lld actions or more, the table has %lld; "
+                "stages and "
                 "microbatches are counted from 0, without gaps",
-                t->where, t->n_stages, t->n_microbatches, 2 * (long long)t->n_stages * t->n_microbatches,
-                (long long)t->n_cells);
+                t->where, t->n_stages, t->n_microbatches,
+                2 * (long long)t->n_stages * t->n_microbatches, (long long)t->n_cells);
     TN_TRY(tn_alloc(((size_t)t->n_stages + (size_t)t->row) * sizeof(int32_t), &mem));
     int32_t *rank_of = mem;
     place_stages(t, rank_of, rank_of + t->n_stages);
@@ -165,11 +174,13 @@ tn_status tn_schedule_parse(const char *where, const char *text, int64_t n_bytes
     tn_status st = TN_OK;
     const char *p = text;
     if (n_bytes > MAX_BYTES)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s; at most %s", where, tn_text_bytes(n_bytes).s, tn_text_bytes(MAX_BYTES).s);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s; at most %s", where, tn_text_bytes(n_bytes).s,
+                tn_text_bytes(MAX_BYTES).s);
     while (st == TN_OK && p < t.end) st = take_row(&t, &p);
     if (st == TN_OK) st = tn_schedule_faults_end(&t.faults);
     if (st == TN_OK && t.n_cells == 0)
-        st = tn_error(TN_BAD_INPUT, "%s: no action; a row per rank, its cells <stage><op><microbatch>", where);
+        st = tn_error(TN_BAD_INPUT,
+                      "%s: no action; a row per rank, its cells <stage><op><microbatch>", where);
     if (st == TN_OK) st = make(&t, out);
     tn_free(t.cells);
     return st;

@@ -9,8 +9,8 @@ TN_C_BEGIN
 enum { TN_SIG_OPERANDS = 16, TN_SIG_FACTORS = 26 };
 
 typedef struct tn_sig_dim {
-    uint8_t n;          /* factors, outer to inner; 1 for a plain dim */
-    uint8_t factor[3];  /* letter - 'a' */
+    uint8_t n;         /* factors, outer to inner; 1 for a plain dim */
+    uint8_t factor[3]; /* letter - 'a' */
     bool whole;
 } tn_sig_dim;
 
@@ -21,7 +21,8 @@ typedef struct tn_sig_operand {
 } tn_sig_operand;
 
 typedef struct tn_sig {
-    uint8_t n_in, n_out, n_repeat, n_optional; /* input groups that repeat; optional inputs at the end */
+    uint8_t n_in, n_out, n_repeat,
+        n_optional; /* input groups that repeat; optional inputs at the end */
     tn_sig_operand in[TN_SIG_OPERANDS], out[8];
     uint32_t shared; /* factors that occur outside of braces: one instance for all repeats */
 } tn_sig;

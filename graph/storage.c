@@ -110,8 +110,7 @@ static tn_status compute_node(store *s, int64_t i)
     return tn_rewrite_add(&s->r, i, &d);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the update */
+/* ------------------------------------------------------------ the update */
 
 static tn_status add_tail(store *s, const tn_node *like, tn_op_id op, int n_in, const int32_t *in,
                           int n_attrs, const tn_named_attr *attrs, const tn_layout *layout,

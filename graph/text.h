@@ -1,14 +1,17 @@
-/* text.h - the graph as text: one node a line, stable names, every type written out; parses back to the same graph.
+/* text.h - the graph as text: one node a line, stable names, every type written out; parses back to
+ * the same graph.
  *
  *   graph titan 1
  *   mesh pp=1 dp_replicate=1 dp_shard=1 cp=1 tp=1
  *   sums canonical tp=8 seq=8 rows=8
  *   step rows=8 seq=512 microbatches=1 chunks=2
- *   %norm.rmsnorm : f32[8,512,256] {dp:0 cp:1 tp:1}, %norm.rmsnorm:1 : f32[8,512] {..} = rmsnorm(%a, %b) eps=1e-06 @norm F microbatch s0
+ *   %norm.rmsnorm : f32[8,512,256] {dp:0 cp:1 tp:1}, %norm.rmsnorm:1 : f32[8,512] {..} =
+ * rmsnorm(%a, %b) eps=1e-06 @norm F microbatch s0
  *
- * A dim reads extent or extent/units. Attributes that have their default are not written. Behind the type of an accumulator
- * stands carried=LEVELS, behind the scope the order of the node's sums: order=param:8, order=tokens. '#' at the start of a line
- * begins a comment. Reading checks everything again: each line's types must be those that its op gives. */
+ * A dim reads extent or extent/units. Attributes that have their default are not written. Behind
+ * the type of an accumulator stands carried=LEVELS, behind the scope the order of the node's sums:
+ * order=param:8, order=tokens. '#' at the start of a line begins a comment. Reading checks
+ * everything again: each line's types must be those that its op gives. */
 #ifndef TN_GRAPH_TEXT_H
 #define TN_GRAPH_TEXT_H
 #include "engine/base/text.h"

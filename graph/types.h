@@ -1,4 +1,5 @@
-/* types.h - where a tensor is: one SPMD type per mesh axis, ordered axis lists per dim (DESIGN.md 5, docs/words.md).
+/* types.h - where a tensor is: one SPMD type per mesh axis, ordered axis lists per dim (DESIGN.md
+ * 5, docs/words.md).
  *
  *   R  same data, ranks go on to do different work      gradient P
  *   I  same data, ranks do the same work                gradient I
@@ -6,7 +7,8 @@
  *   P  pending sum                                      gradient R
  *   S  shard of dim d                                   gradient S(d)
  *
- * Several axes may shard one dim; `order` says where an axis stands in the dim's list, 0 = outermost.
+ * Several axes may shard one dim; `order` says where an axis stands in the dim's list, 0 =
+ * outermost.
  */
 #ifndef TN_GRAPH_TYPES_H
 #define TN_GRAPH_TYPES_H
@@ -39,28 +41,34 @@ typedef struct tn_mesh {
 } tn_mesh;
 
 const char *tn_axis_name(tn_axis axis);
-bool tn_axis_parse(const char *name, tn_axis *out); /* "dp_shard"; `dp` is two axes and the caller's to expand */
+bool tn_axis_parse(const char *name,
+                   tn_axis *out); /* "dp_shard"; `dp` is two axes and the caller's to expand */
 char tn_type_letter(tn_type type);
 
-tn_layout tn_layout_all(tn_type type);             /* R, I, V or P on every axis */
+tn_layout tn_layout_all(tn_type type); /* R, I, V or P on every axis */
 bool tn_layout_equal(const tn_layout *a, const tn_layout *b);
 tn_layout tn_layout_of_gradient(const tn_layout *a);
-int tn_layout_axes(const tn_layout *l, int dim, tn_axis out[TN_N_AXES]); /* the axes of a dim, outer to inner; their number */
-void tn_layout_shard(tn_layout *l, tn_axis axis, int dim);               /* appends `axis` as the innermost of dim */
+int tn_layout_axes(const tn_layout *l, int dim,
+                   tn_axis out[TN_N_AXES]); /* the axes of a dim, outer to inner; their number */
+void tn_layout_shard(tn_layout *l, tn_axis axis,
+                     int dim); /* appends `axis` as the innermost of dim */
 
-/* "{dp:0 cp:1 tp:R}": dp_replicate and dp_shard fold to dp when they agree; "dp:0.0 tp:0.1" gives the order when several
- * axes share a dim. Parses what it prints; false on anything else. */
+/* "{dp:0 cp:1 tp:R}": dp_replicate and dp_shard fold to dp when they agree; "dp:0.0 tp:0.1" gives
+ * the order when several axes share a dim. Parses what it prints; false on anything else. */
 int tn_layout_print(const tn_layout *l, char *out, size_t size);
 bool tn_layout_parse(const char *text, tn_layout *out);
 
-/* Extent on rank coordinates `at` of a dim of `extent` elements in `units` units (0: elements), cut by its axis list. */
-int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN_N_AXES], int dim, int64_t extent,
-                        int64_t units, int64_t *begin_out);
+/* Extent on rank coordinates `at` of a dim of `extent` elements in `units` units (0: elements), cut
+ * by its axis list. */
+int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN_N_AXES], int dim,
+                        int64_t extent, int64_t units, int64_t *begin_out);
 
 /* The largest local extent of any rank: what memory is planned for. */
-int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent, int64_t units);
+int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int64_t extent,
+                          int64_t units);
 
-/* Ranks of one pipeline stage, and the coordinates of rank r: dp_replicate outermost, tp innermost. */
+/* Ranks of one pipeline stage, and the coordinates of rank r: dp_replicate outermost, tp innermost.
+ */
 int tn_mesh_ranks(const tn_mesh *mesh);
 void tn_mesh_coordinates(const tn_mesh *mesh, int rank, int at[TN_N_AXES]);
 int tn_mesh_rank(const tn_mesh *mesh, const int at[TN_N_AXES]);

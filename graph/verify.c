@@ -60,8 +60,7 @@ typedef struct replay {
     int32_t node;              /* that runs; -1: behind the program */
 } replay;
 
-/* ----------------------------------------------------------------------------------------------
- * places */
+/* ------------------------------------------------------------ places */
 
 static const char *const region_names[TN_N_REGIONS] = {"process", "plan", "step"};
 
@@ -88,8 +87,7 @@ static bool overlap(span a, span b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the map */
+/* ------------------------------------------------------------ the map */
 
 static void assign(int32_t *owner, int64_t k, span node, span to, int32_t id)
 {
@@ -136,8 +134,7 @@ static span leaves_of(const replay *s, span bytes)
     return (span){leaf_of(s, bytes.begin), leaf_of(s, bytes.end - 1) + 1};
 }
 
-/* ----------------------------------------------------------------------------------------------
- * errors */
+/* ------------------------------------------------------------ errors */
 
 /* "step+4096" */
 static const char *address(const replay *s, int64_t byte, char *out, size_t size)
@@ -193,8 +190,7 @@ static tn_status clobbered(replay *s, int32_t v, span bytes, int64_t leaf, int32
                  other->chunk);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the replay */
+/* ------------------------------------------------------------ the replay */
 
 /* (1) The value that owns what v shows: itself, or what it is a view of. */
 static int32_t shown(const replay *s, int32_t v)
@@ -349,8 +345,7 @@ static tn_status check_results(replay *s)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * before it */
+/* ------------------------------------------------------------ before it */
 
 /* (8) */
 static tn_status check_exchange(replay *s, const tn_node *n)

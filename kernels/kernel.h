@@ -1,7 +1,8 @@
 /* kernel.h - what a backend implements per op, and what a kernel call receives.
  *
- * graph/ops.def expands into one table per backend; an op without a kernel is a link error. Kernels cannot fail and never
- * allocate: what could go wrong was checked by the graph, what they need besides operands is planned scratch.
+ * graph/ops.def expands into one table per backend; an op without a kernel is a link error. Kernels
+ * cannot fail and never allocate: what could go wrong was checked by the graph, what they need
+ * besides operands is planned scratch.
  */
 #ifndef TN_KERNELS_KERNEL_H
 #define TN_KERNELS_KERNEL_H
@@ -12,7 +13,8 @@ TN_C_BEGIN
 
 enum { TN_CALL_MAX_IN = 24, TN_CALL_MAX_OUT = 16 };
 
-/* What changes from step to step and is no tensor: set by the training loop before the program runs. */
+/* What changes from step to step and is no tensor: set by the training loop before the program
+ * runs. */
 typedef struct tn_step {
     int64_t step;     /* 1-based: bias corrections */
     double lr_factor; /* of the schedule; multiplies every group's lr */
@@ -25,9 +27,10 @@ typedef struct tn_call {
     const tn_node *n;
     void *in[TN_CALL_MAX_IN];
     void *out[TN_CALL_MAX_OUT];
-    int64_t level_bytes;        /* from one stack level of output 0 to the next, while its sum is cut over iterations */
-    int64_t iteration;          /* of the loops around the node, 0 first */
-    const tn_order_run *order;  /* the run of its sum in this iteration, NULL if it has none */
+    int64_t level_bytes; /* from one stack level of output 0 to the next, while its sum is cut over
+                            iterations */
+    int64_t iteration;   /* of the loops around the node, 0 first */
+    const tn_order_run *order; /* the run of its sum in this iteration, NULL if it has none */
     const void *prepared;
     const tn_step *step;
 } tn_call;

@@ -85,7 +85,7 @@ const tn_command *tn_command_find(const char *name)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------------------- values */
+/* ------------------------------------------------------------ values */
 
 static tn_status read_int(const char *option, const char *text, int64_t least, int64_t most,
                           int64_t *out)
@@ -131,22 +131,14 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     bool done;
     TN_TRY(set_number(a, name, value, &done));
     if (done) return TN_OK;
-    if (strcmp(name, "--json") == 0)
-        a->json = true;
-    else if (strcmp(name, "--print-config") == 0)
-        a->print_config = true;
-    else if (strcmp(name, "--out") == 0)
-        a->out = value;
-    else if (strcmp(name, "--log-ranks") == 0)
-        a->log_ranks = value;
-    else if (strcmp(name, "--pass") == 0)
-        a->pass = value;
-    else if (strcmp(name, "--module") == 0)
-        a->module = value;
-    else if (strcmp(name, "--dump-to") == 0)
-        a->dump_to = value;
-    else if (strcmp(name, "--dump-pass") == 0)
-        a->dump_pass = value;
+    if (strcmp(name, "--json") == 0) a->json = true;
+    else if (strcmp(name, "--print-config") == 0) a->print_config = true;
+    else if (strcmp(name, "--out") == 0) a->out = value;
+    else if (strcmp(name, "--log-ranks") == 0) a->log_ranks = value;
+    else if (strcmp(name, "--pass") == 0) a->pass = value;
+    else if (strcmp(name, "--module") == 0) a->module = value;
+    else if (strcmp(name, "--dump-to") == 0) a->dump_to = value;
+    else if (strcmp(name, "--dump-pass") == 0) a->dump_pass = value;
     else if (strcmp(name, "--format") == 0) {
         if (strcmp(value, "text"))
             TN_FAIL(
@@ -158,7 +150,7 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     return TN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------- words */
+/* ------------------------------------------------------------ words */
 
 /* "training.steps=10", "device=cpu" */
 static bool is_override(const char *word)
@@ -237,7 +229,7 @@ static tn_status check_option(const tn_command *c, const tn_option *o)
             c->usage, of, o->name);
 }
 
-/* ---------------------------------------------------------------------------------------- whole */
+/* ------------------------------------------------------------ whole */
 
 /* The first path is a command's name, or the recipe of "train". */
 static tn_status choose_command(tn_args *a)
@@ -291,16 +283,12 @@ static tn_status parse(int argc, char **argv, tn_args *a)
     bool only_paths = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (only_paths || strcmp(word, "-") == 0)
-            a->paths[a->n_paths++] = word;
-        else if (strcmp(word, "--") == 0)
-            only_paths = true;
+        if (only_paths || strcmp(word, "-") == 0) a->paths[a->n_paths++] = word;
+        else if (strcmp(word, "--") == 0) only_paths = true;
         else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
             a->command = tn_command_find("help");
-        else if (strcmp(word, "--version") == 0)
-            a->command = tn_command_find("version");
-        else if (strcmp(word, "-i") == 0)
-            a->command = tn_command_find("-i");
+        else if (strcmp(word, "--version") == 0) a->command = tn_command_find("version");
+        else if (strcmp(word, "-i") == 0) a->command = tn_command_find("-i");
         else if (word[0] == '-') {
             const tn_option *o = NULL;
             TN_TRY(take_option(a, argc, argv, &i, &o));
@@ -308,10 +296,8 @@ static tn_status parse(int argc, char **argv, tn_args *a)
             for (int k = 0; k < n_used; k++) seen |= used[k] == o;
             if (seen) TN_FAIL(TN_BAD_INPUT, "command line: %s: given twice; keep one", o->name);
             used[n_used++] = o;
-        } else if (is_override(word))
-            a->overrides[a->n_overrides++] = word;
-        else
-            a->paths[a->n_paths++] = word;
+        } else if (is_override(word)) a->overrides[a->n_overrides++] = word;
+        else a->paths[a->n_paths++] = word;
     }
     TN_TRY(choose_command(a));
     TN_TRY(check_shape(a));

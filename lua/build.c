@@ -9,8 +9,7 @@
 const char *const tn_build_passes[] = {"trace",   "differentiate", "lower", "fuse",
                                        "storage", "recompute",     NULL};
 
-/* ----------------------------------------------------------------------------------------------
- * batch arithmetic */
+/* ------------------------------------------------------------ batch arithmetic */
 
 static tn_recompute recompute_of(const tn_recipe *r)
 {
@@ -89,8 +88,7 @@ static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, in
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * trace and passes */
+/* ------------------------------------------------------------ trace and passes */
 
 typedef struct build {
     tn_recipe *r;

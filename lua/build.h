@@ -1,6 +1,7 @@
 /* build.h - from an open recipe to static programs: batch arithmetic, loss chunks, trace, passes.
  *
- * Everything here is known before a byte of the model's size is allocated; all rules that a recipe breaks are reported at once. */
+ * Everything here is known before a byte of the model's size is allocated; all rules that a recipe
+ * breaks are reported at once. */
 #ifndef TN_LUA_BUILD_H
 #define TN_LUA_BUILD_H
 #include "graph/passes.h"
@@ -12,21 +13,22 @@ TN_C_BEGIN
 
 typedef struct tn_shape {
     tn_mesh mesh;
-    int64_t dp;               /* ranks that have rows of their own */
-    int64_t rows, seq;        /* of one microbatch of one of them */
-    int64_t n_microbatches;   /* per step */
-    int64_t chunks;           /* loss chunks per microbatch; 0: chosen */
+    int64_t dp;             /* ranks that have rows of their own */
+    int64_t rows, seq;      /* of one microbatch of one of them */
+    int64_t n_microbatches; /* per step */
+    int64_t chunks;         /* loss chunks per microbatch; 0: chosen */
     tn_recompute recompute;
 } tn_shape;
 
-/* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the smallest). Every rule that is broken
- * is reported, with the nearest legal values. */
+/* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the
+ * smallest). Every rule that is broken is reported, with the nearest legal values. */
 tn_status tn_build_mesh(const tn_recipe *r, int64_t world, tn_mesh *out) TN_MUST_USE;
 
 typedef enum tn_build_kind { TN_BUILD_TRAIN, TN_BUILD_EVAL, TN_BUILD_LOGITS } tn_build_kind;
 
 /* Sees the graph behind every pass, and the seconds it took; "trace" first. */
-typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph *g, double seconds);
+typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph *g,
+                                    double seconds);
 
 typedef struct tn_build_options {
     tn_build_kind kind;
@@ -47,8 +49,9 @@ tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program *
 /* Names of the passes in order, NULL behind the last. */
 extern const char *const tn_build_passes[];
 
-/* Group of each parameter and the groups themselves, by optimizer.groups and the optimizer's own settings (the last group).
- * Patterns are POSIX extended regular expressions, searched in the name. A pattern without a match is an error. */
+/* Group of each parameter and the groups themselves, by optimizer.groups and the optimizer's own
+ * settings (the last group). Patterns are POSIX extended regular expressions, searched in the name.
+ * A pattern without a match is an error. */
 typedef struct tn_groups tn_groups;
 tn_status tn_groups_create(const tn_recipe *r, tn_groups **out) TN_MUST_USE;
 void tn_groups_destroy(tn_groups *q);

@@ -72,8 +72,7 @@ static void tell_program(void)
     say("", exe);
     if (tn_where_share(share, sizeof share) == TN_OK)
         printf("%-14s %s (lua/prelude, recipes)\n", "share", share);
-    else
-        printf("%-14s not found: %s\n", "share", tn_error_text());
+    else printf("%-14s not found: %s\n", "share", tn_error_text());
     tn_error_clear();
     if (uname(&system_name) == 0)
         printf("%-14s %s %s %s\n", "system", system_name.sysname, system_name.release,

@@ -91,8 +91,7 @@ static tn_status keep(parity *p, const char *name, const float *data, int rank, 
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the recipe */
+/* ------------------------------------------------------------ the recipe */
 
 static double number(const tn_json *o, const char *key, double fallback)
 {
@@ -186,8 +185,7 @@ static tn_status open_recipe(parity *p, tn_recipe **out)
                   : TN_OK; /* the rows are shared by the data-parallel ranks */
 }
 
-/* ----------------------------------------------------------------------------------------------
- * one batch */
+/* ------------------------------------------------------------ one batch */
 
 /* This rank's rows of the batch that begins at row `first`. */
 static tn_status fill(tn_exec *e, const char *input, const tn_safetensors *f, const char *tensor,
@@ -329,8 +327,7 @@ static tn_status loss_and_gradients(parity *p)
     return gradients(p);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the curve */
+/* ------------------------------------------------------------ the curve */
 
 typedef struct curve {
     parity *p;
@@ -413,8 +410,7 @@ static tn_status final_weights(parity *p)
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * all */
+/* ------------------------------------------------------------ all */
 
 static tn_status copy_piece(void *arg, int64_t i, int64_t begin, int64_t count, void *out)
 {

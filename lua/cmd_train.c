@@ -44,8 +44,7 @@ static int64_t peak_rss(void)
     return (int64_t)u.ru_maxrss * 1024;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * numbers out */
+/* ------------------------------------------------------------ numbers out */
 
 static void progress(const run *q, const tn_train_report *r, int64_t steps)
 {
@@ -125,8 +124,7 @@ static tn_status on_validation(void *user, int64_t step, double loss, int64_t to
     return tn_file_put(q->metrics, tn_text_str(t), (size_t)t->n_bytes);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * before and after */
+/* ------------------------------------------------------------ before and after */
 
 static tn_status write_text(const char *folder, const char *name, const char *text)
 {

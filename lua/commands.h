@@ -35,10 +35,10 @@ struct tn_args {
     int n_paths;
     const char **overrides; /* "section.key=value" */
     int n_overrides;
-    int ranks;     /* -n; 1 if not given */
+    int ranks;             /* -n; 1 if not given */
     const char *log_ranks; /* --log-ranks; NULL if not given */
-    int64_t world; /* --world; 0 if not given */
-    int rank;      /* --rank; 0 */
+    int64_t world;         /* --world; 0 if not given */
+    int rank;              /* --rank; 0 */
     bool json, print_config;
     const char *out, *format, *pass, *module, *dump_to,
         *dump_pass; /* NULL if not given; format "text" */

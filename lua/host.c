@@ -31,7 +31,7 @@ enum {
     GRACE_S = 2,          /* after the deadline, for C code */
 };
 
-/* --------------------------------------------------------------------------------- where we are */
+/* ------------------------------------------------------------ where we are */
 
 static bool is_user(const lua_Debug *ar)
 {
@@ -55,7 +55,7 @@ void tn_host_place(lua_State *L, char *out, size_t size)
     if (user_level(L, 0, &ar) >= 0) snprintf(out, size, "%s:%d: ", ar.source + 1, ar.currentline);
 }
 
-/* --------------------------------------------------------------------------------------- limits */
+/* ------------------------------------------------------------ limits */
 
 static double thread_clock_s(void)
 {
@@ -183,7 +183,7 @@ static void start_timer(tn_host *h)
     h->timed = true;
 }
 
-/* --------------------------------------------------------------------------------------- errors */
+/* ------------------------------------------------------------ errors */
 
 int tn_host_fail(lua_State *L, tn_status code, const char *fmt, ...)
 {
@@ -287,8 +287,7 @@ static int on_error(lua_State *L)
     if (lua_type(L, 1) == LUA_TSTRING ||
         (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING))
         said = lua_tostring(L, -1);
-    else
-        snprintf(text, sizeof text, "an error that is no text but %s", luaL_typename(L, 1));
+    else snprintf(text, sizeof text, "an error that is no text but %s", luaL_typename(L, 1));
     if (strcmp(said, h->fail) == 0) {
         (void)tn_error(h->fail_status, "%s", said);
         if (h->fail_frames) add_frames(L, h->fail_status, NULL, 0);
@@ -335,7 +334,7 @@ tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg)
     return status_of(h, st);
 }
 
-/* ----------------------------------------------------------------------------------------- life */
+/* ------------------------------------------------------------ life */
 
 static int open_in_lua(lua_State *L)
 {
@@ -395,7 +394,7 @@ void tn_host_close(tn_host *h)
     tn_free(h);
 }
 
-/* -------------------------------------------------------------------------------------- running */
+/* ------------------------------------------------------------ running */
 
 typedef struct run_job {
     const tn_host_source *source;

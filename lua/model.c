@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------------- config.json into
- * Lua */
+/* ------------------------------------------------------------ config.json into Lua */
 
 static const char box_name[] = "titan.config";
 
@@ -37,7 +36,9 @@ static void push_json(lua_State *L, const tn_json *j)
     bool b = false;
     luaL_checkstack(L, 4, "nested JSON");
     switch (tn_json_kind_of(j)) {
-    case TN_JSON_NULL: lua_pushnil(L); break;
+    case TN_JSON_NULL:
+        lua_pushnil(L);
+        break;
     case TN_JSON_BOOL:
         (void)tn_json_bool(j, &b);
         lua_pushboolean(L, b);
@@ -50,7 +51,9 @@ static void push_json(lua_State *L, const tn_json *j)
         (void)tn_json_number(j, &x);
         lua_pushnumber(L, x);
         break;
-    case TN_JSON_STRING: lua_pushstring(L, tn_json_string(j)); break;
+    case TN_JSON_STRING:
+        lua_pushstring(L, tn_json_string(j));
+        break;
     case TN_JSON_ARRAY:
         lua_newtable(L);
         for (int64_t k = 0; k < tn_json_count(j); k++) {
@@ -69,7 +72,8 @@ static void push_json(lua_State *L, const tn_json *j)
     }
 }
 
-/* { type, theta, section, params }: both generations of keys in one form (checkpoints/hf_config.h). */
+/* { type, theta, section, params }: both generations of keys in one form (checkpoints/hf_config.h).
+ */
 static void push_rope(lua_State *L, const tn_hf_config_rope *rope)
 {
     lua_newtable(L);
@@ -98,8 +102,7 @@ int tn_model_read_config(lua_State *L)
     return 2;
 }
 
-/* ---------------------------------------------------------------------------------------------- questions to the
- * prelude */
+/* ------------------------------------------------------------ questions to the prelude */
 
 typedef struct question {
     tn_recipe *recipe;
@@ -127,10 +130,15 @@ static int ask(lua_State *L)
     return 0;
 }
 
-static tn_status ask_one(tn_recipe *r, const char *module, const char *function, const char *arg, tn_arena *arena,
-                         const char **out)
+static tn_status ask_one(tn_recipe *r, const char *module, const char *function, const char *arg,
+                         tn_arena *arena, const char **out)
 {
-    question q = {.recipe = r, .module = module, .function = function, .arg = arg, .arena = arena, .n_out = 1};
+    question q = {.recipe = r,
+                  .module = module,
+                  .function = function,
+                  .arg = arg,
+                  .arena = arena,
+                  .n_out = 1};
     TN_TRY(tn_host_call(tn_recipe_host(r), ask, &q));
     *out = q.out[0];
     return TN_OK;
@@ -158,7 +166,8 @@ tn_status tn_model_hf_dir(tn_recipe *r, tn_arena *arena, const char **out)
 
 tn_status tn_model_name(tn_recipe *r, tn_arena *arena, const char **family, const char **flavour)
 {
-    question q = {.recipe = r, .module = "titan.family", .function = "name", .arena = arena, .n_out = 2};
+    question q = {
+        .recipe = r, .module = "titan.family", .function = "name", .arena = arena, .n_out = 2};
     TN_TRY(tn_host_call(tn_recipe_host(r), ask, &q));
     *family = q.out[0];
     *flavour = q.out[1];

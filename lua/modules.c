@@ -24,7 +24,7 @@ enum { MAX_TEXT = 4 << 20, MAX_NAME = 200 };
 #define LOADED "titan loaded"   /* name -> value; false while it loads */
 #define PRELOAD "titan preload" /* name -> C function */
 
-/* -------------------------------------------------------------------------------------- sources */
+/* ------------------------------------------------------------ sources */
 
 tn_status tn_host_keep(tn_host *h, const char *chunk, char *text, size_t n_bytes,
                        const tn_host_source **out)
@@ -71,7 +71,7 @@ void tn_host_compile(lua_State *L, char mark, const tn_host_source *source)
     lua_remove(L, -2);
 }
 
-/* -------------------------------------------------------------------------------------- require */
+/* ------------------------------------------------------------ require */
 
 typedef struct found {
     char path[PATH_MAX];  /* of the file */
@@ -198,7 +198,7 @@ void tn_host_preload(lua_State *L, const char *name, lua_CFunction open)
     lua_pop(L, 1);
 }
 
-/* ----------------------------------------------------------------------------------- titan.host */
+/* ------------------------------------------------------------ titan.host */
 
 /* host.fail(text): an error whose text is complete, "WHERE: WHAT; MEND" */
 static int f_fail(lua_State *L)

@@ -37,7 +37,7 @@ struct tn_recipe {
     const char *name, *folder, *config, *device;
 };
 
-/* -------------------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------ opening */
 
 typedef struct open_job {
     tn_recipe *r;
@@ -73,10 +73,8 @@ static void keep_entry(lua_State *L, tn_recipe *r, entry *e)
         break;
     case LUA_TNUMBER:
         e->kind = lua_isinteger(L, -1) ? KIND_INT : KIND_NUM;
-        if (e->kind == KIND_INT)
-            e->u.i = lua_tointeger(L, -1);
-        else
-            e->u.f = lua_tonumber(L, -1);
+        if (e->kind == KIND_INT) e->u.i = lua_tointeger(L, -1);
+        else e->u.f = lua_tonumber(L, -1);
         break;
     case LUA_TSTRING:
         e->kind = KIND_TEXT;
@@ -183,10 +181,8 @@ static tn_status set_names(tn_recipe *r, const tn_recipe_options *o)
     size_t n = slash ? (size_t)(slash - o->path) : 0;
     TN_TRY(tn_arena_text(&r->arena, name, &r->name));
     TN_TRY(tn_arena_alloc(&r->arena, n + 2, &folder));
-    if (n)
-        memcpy(folder, o->path, n);
-    else
-        memcpy(folder, slash ? "/" : ".", 1);
+    if (n) memcpy(folder, o->path, n);
+    else memcpy(folder, slash ? "/" : ".", 1);
     r->folder = folder;
     return TN_OK;
 }
@@ -229,7 +225,7 @@ void tn_recipe_close(tn_recipe *r)
     tn_free(r);
 }
 
-/* -------------------------------------------------------------------------------------- reading */
+/* ------------------------------------------------------------ reading */
 
 /* A recipe has some 150 entries and each is read a few times before the first step: a linear scan.
  */
@@ -334,7 +330,7 @@ const char *tn_recipe_where(const tn_recipe *r, const char *key)
     return get(r, key)->where;
 }
 
-/* ----------------------------------------------------------------------------- parameter groups */
+/* ------------------------------------------------------------ parameter groups */
 
 int tn_recipe_groups(const tn_recipe *r)
 {
@@ -377,7 +373,7 @@ tn_recipe_group tn_recipe_group_at(const tn_recipe *r, int i)
     return g;
 }
 
-/* ---------------------------------------------------------------------------------------- whole */
+/* ------------------------------------------------------------ whole */
 
 const char *tn_recipe_config(const tn_recipe *r)
 {

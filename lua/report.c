@@ -13,8 +13,7 @@ static const double CPU_GFLOPS_PER_THREAD = 110, CPU_SHARE = 0.8, GPU_TFLOPS = 9
 
 enum { TOP = 12 };
 
-/* ----------------------------------------------------------------------------------------------
- * figures */
+/* ------------------------------------------------------------ figures */
 
 double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
 {
@@ -82,8 +81,7 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
     return TN_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * text */
+/* ------------------------------------------------------------ text */
 
 /* Bytes that exchanges bring to one rank in a step: by op and axis. */
 static void print_layout(const tn_graph *g, tn_text *out)

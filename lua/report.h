@@ -11,7 +11,8 @@ TN_C_BEGIN
 tn_status tn_report_plan(const tn_session *s, tn_text *out) TN_MUST_USE;
 tn_status tn_report_plan_json(const tn_session *s, tn_text *out) TN_MUST_USE;
 
-/* Optimizer groups with the number of parameters in each, a line each; nothing if there is only one. */
+/* Optimizer groups with the number of parameters in each, a line each; nothing if there is only
+ * one. */
 void tn_report_groups(const tn_session *s, FILE *out);
 
 /* Bytes that one block keeps of one token from forward to backward; 0 without blocks. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -------------------------------------------------------------------------------- strict tables */
+/* ------------------------------------------------------------ strict tables */
 
 static const char *const absent[][2] = {
     {"os", "a recipe cannot reach processes, files or the clock"},
@@ -95,7 +95,7 @@ static void lock(lua_State *L, lua_CFunction write, const char *name)
     lua_remove(L, -2);
 }
 
-/* ---------------------------------------------------------------------------- guarded functions */
+/* ------------------------------------------------------------ guarded functions */
 
 /* After a limit was passed no pcall holds an error up. */
 static int finish_pcall(lua_State *L, int st, int first)
@@ -222,7 +222,7 @@ static int f_rep(lua_State *L)
     return 1;
 }
 
-/* --------------------------------------------------------------------------- pairs, in an order */
+/* ------------------------------------------------------------ pairs, in an order */
 
 typedef struct key {
     int kind, at; /* 0 number, 1 text, 2 any other; where it was found */
@@ -302,7 +302,7 @@ static int f_pairs(lua_State *L)
     return 3;
 }
 
-/* -------------------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------ opening */
 
 static const char *const whitelist[] = {
     "assert", "error",  "getmetatable", "ipairs",   "next",     "rawequal", "rawget",

@@ -13,28 +13,33 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What the process itself takes: program text, Lua, graphs of the size of a laptop's model (measured: 9 to 12 MiB). */
+/* What the process itself takes: program text, Lua, graphs of the size of a laptop's model
+ * (measured: 9 to 12 MiB). */
 static const int64_t PROCESS_BYTES = (int64_t)12 << 20;
 
-/* ---------------------------------------------------------------------------------------------- device */
+/* ------------------------------------------------------------ device */
 
 tn_status tn_session_device(const tn_recipe *r, const tn_world *w, tn_device **out)
 {
-    tn_device_options o = {.threads = (int)tn_recipe_int(r, "device.threads"), .isa = tn_isa_best()};
+    tn_device_options o = {.threads = (int)tn_recipe_int(r, "device.threads"),
+                           .isa = tn_isa_best()};
     const char *isa = tn_recipe_text(r, "device.isa");
     if (strcmp(tn_recipe_device(r), "cpu"))
-        TN_FAIL(TN_BAD_INPUT, "%s: device.kind: this recipe is made for GPUs and this build has no CUDA plugin; `titan plan %s` shows its plan, device=cpu tries it here",
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: device.kind: this recipe is made for GPUs and this build has no CUDA plugin; "
+                "`titan plan %s` shows its plan, device=cpu tries it here",
                 tn_recipe_where(r, "device.kind"), tn_recipe_name(r));
     if (strcmp(isa, "auto") && (!tn_isa_parse(isa, &o.isa) || !tn_isa_usable(o.isa)))
-        TN_FAIL(TN_BAD_INPUT, "%s: device.isa: this machine does not run %s kernels; %s", tn_recipe_where(r, "device.isa"), isa,
-                tn_isa_name(tn_isa_best()));
+        TN_FAIL(TN_BAD_INPUT, "%s: device.isa: this machine does not run %s kernels; %s",
+                tn_recipe_where(r, "device.isa"), isa, tn_isa_name(tn_isa_best()));
     if (!o.threads) o.threads = tn_world_threads(w);
     return tn_device_cpu_create(&o, out);
 }
 
-/* ---------------------------------------------------------------------------------------------- plan */
+/* ------------------------------------------------------------ plan */
 
-static tn_status build(const tn_session *s, tn_build_kind kind, const tn_shape *shape, tn_program **out)
+static tn_status build(const tn_session *s, tn_build_kind kind, const tn_shape *shape,
+                       tn_program **out)
 {
     tn_build_options o = {.kind = kind, .shape = *shape, .rank = s->world.rank};
     return tn_build_program(s->recipe, &o, out);
@@ -53,10 +58,14 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_s
     TN_TRY(tn_world_find(&s->world));
     TN_TRY(tn_build_mesh(recipe, only_plan ? world : s->world.size, &mesh));
     TN_TRY(tn_build_shape(recipe, &mesh, &s->shape));
-    if (!strcmp(tn_recipe_device(recipe), "cpu") && strcmp(tn_recipe_text(recipe, "training.mixed_precision_param"), "float32"))
-        TN_FAIL(TN_BAD_INPUT, "%s: training.mixed_precision_param: the CPU kernels of this build compute in float32; set float32",
+    if (!strcmp(tn_recipe_device(recipe), "cpu") &&
+        strcmp(tn_recipe_text(recipe, "training.mixed_precision_param"), "float32"))
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: training.mixed_precision_param: the CPU kernels of this build compute in "
+                "float32; set float32",
                 tn_recipe_where(recipe, "training.mixed_precision_param"));
-    if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu")) TN_TRY(tn_session_device(recipe, &s->world, &s->device));
+    if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu"))
+        TN_TRY(tn_session_device(recipe, &s->world, &s->device));
     TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->train));
     s->global_batch = s->shape.rows * s->shape.n_microbatches * s->shape.dp;
     s->vocab = vocabulary(s->train);
@@ -84,7 +93,9 @@ static tn_session_bytes program_bytes(const tn_program *p)
         const tn_node *n = &p->g->nodes[p->g->values[q->value].node];
         if (n->op != TN_OP_state) continue;
         const char *kind = tn_node_attr_text(n, "kind");
-        int64_t *to = !strcmp(kind, "param") ? &b.parameters : !strcmp(kind, "moment") ? &b.moments : &b.buffers;
+        int64_t *to = !strcmp(kind, "param")    ? &b.parameters
+                      : !strcmp(kind, "moment") ? &b.moments
+                                                : &b.buffers;
         *to += q->bytes;
     }
     b.inputs = p->region_bytes[TN_REGION_PLAN];
@@ -101,12 +112,15 @@ tn_session_bytes tn_session_memory(const tn_session *s)
     }
     b.scratch = s->scratch_bytes;
     b.process = PROCESS_BYTES;
-    if (s->data) b.process += tn_data_about(s->data)->mapped_bytes < ((int64_t)16 << 20) ? tn_data_about(s->data)->mapped_bytes : (int64_t)16 << 20;
+    if (s->data)
+        b.process += tn_data_about(s->data)->mapped_bytes < ((int64_t)16 << 20)
+                         ? tn_data_about(s->data)->mapped_bytes
+                         : (int64_t)16 << 20;
     b.total = b.parameters + b.moments + b.buffers + b.inputs + b.step + b.scratch + b.process;
     return b;
 }
 
-/* ---------------------------------------------------------------------------------------------- does it fit */
+/* ------------------------------------------------------------ does it fit */
 
 static int64_t need_with(tn_session *s, const tn_shape *shape)
 {
@@ -117,10 +131,12 @@ static int64_t need_with(tn_session *s, const tn_shape *shape)
     }
     tn_session_bytes b = program_bytes(p);
     tn_program_destroy(p);
-    return b.parameters + b.moments + b.buffers + b.inputs + b.step + s->scratch_bytes + PROCESS_BYTES;
+    return b.parameters + b.moments + b.buffers + b.inputs + b.step + s->scratch_bytes +
+           PROCESS_BYTES;
 }
 
-/* The first of: recompute, smaller microbatches of the same global batch, both, then shorter rows, that fits in `have`. */
+/* The first of: recompute, smaller microbatches of the same global batch, both, then shorter rows,
+ * that fits in `have`. */
 static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
 {
     for (int64_t seq = s->shape.seq; seq >= 64; seq /= 2)
@@ -135,9 +151,12 @@ static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
                     t.n_microbatches = s->global_batch / (rows * s->shape.dp);
                     int64_t need = need_with(s, &t);
                     if (rows != s->shape.rows)
-                        snprintf(more, sizeof more, " training.local_batch_size=%lld training.global_batch_size=%lld", (long long)rows, (long long)s->global_batch);
+                        snprintf(more, sizeof more,
+                                 " training.local_batch_size=%lld training.global_batch_size=%lld",
+                                 (long long)rows, (long long)s->global_batch);
                     if (need <= have) {
-                        snprintf(out, size, "it fits with%s%s%s", full ? " activation_checkpoint.mode=full" : "", more, "");
+                        snprintf(out, size, "it fits with%s%s%s",
+                                 full ? " activation_checkpoint.mode=full" : "", more, "");
                         if (seq != s->shape.seq) {
                             size_t n = strlen(out);
                             snprintf(out + n, size - n, " training.seq_len=%lld", (long long)seq);
@@ -148,7 +167,9 @@ static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
                 if (rows == 1) break;
             }
     tn_session_bytes b = program_bytes(s->train);
-    snprintf(out, size, "no batch size or recompute fits: parameters, optimizer and gradients alone take %s; a smaller model, or more ranks (`titan plan` shows it)",
+    snprintf(out, size,
+             "no batch size or recompute fits: parameters, optimizer and gradients alone take %s; "
+             "a smaller model, or more ranks (`titan plan` shows it)",
              tn_text_bytes(2 * b.parameters + b.moments).s);
 }
 
@@ -159,17 +180,20 @@ static tn_status check_memory(tn_session *s)
     char mend[512];
     if (b.total <= have) return TN_OK;
     nearest_fit(s, have, mend, sizeof mend);
-    tn_status st = tn_error(TN_BAD_INPUT, "memory: the plan needs %s, this machine has %s; %s", tn_text_bytes(b.total).s, tn_text_bytes(have).s, mend);
+    tn_status st = tn_error(TN_BAD_INPUT, "memory: the plan needs %s, this machine has %s; %s",
+                            tn_text_bytes(b.total).s, tn_text_bytes(have).s, mend);
     const struct {
         const char *what;
         int64_t bytes;
-    } rows[] = {{"parameters", b.parameters}, {"optimizer state", b.moments}, {"activations and gradients", b.step},
-                {"buffers and inputs", b.buffers + b.inputs}, {"kernel scratch", b.scratch}, {"process", b.process}};
-    for (int i = 0; i < TN_COUNT(rows); i++) st = tn_error_note(st, "%-26s %12s", rows[i].what, tn_text_bytes(rows[i].bytes).s);
+    } rows[] = {{"parameters", b.parameters},          {"optimizer state", b.moments},
+                {"activations and gradients", b.step}, {"buffers and inputs", b.buffers + b.inputs},
+                {"kernel scratch", b.scratch},         {"process", b.process}};
+    for (int i = 0; i < TN_COUNT(rows); i++)
+        st = tn_error_note(st, "%-26s %12s", rows[i].what, tn_text_bytes(rows[i].bytes).s);
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- data */
+/* ------------------------------------------------------------ data */
 
 static void path_list(const tn_recipe *r, const char *key, tn_data_path *out, int64_t *n)
 {
@@ -193,14 +217,21 @@ static tn_status open_data(tn_session *s)
 {
     const tn_recipe *r = s->recipe;
     tn_data_path paths[64];
-    tn_data_options o = {.source = tn_recipe_text(r, "data.source"), .paths = paths, .tokenizer = tn_recipe_text(r, "data.tokenizer"),
-                         .packing = tn_recipe_bool(r, "data.packing") ? "documents" : "stream", .document = tn_recipe_text(r, "data.document"),
+    tn_data_options o = {.source = tn_recipe_text(r, "data.source"),
+                         .paths = paths,
+                         .tokenizer = tn_recipe_text(r, "data.tokenizer"),
+                         .packing = tn_recipe_bool(r, "data.packing") ? "documents" : "stream",
+                         .document = tn_recipe_text(r, "data.document"),
                          .validation = tn_recipe_num(r, "data.validation"),
-                         .shuffle = tn_recipe_bool(r, "data.shuffle"), .seed = (uint64_t)tn_recipe_int(r, "data.seed"),
-                         .epochs = tn_recipe_int(r, "data.epochs"), .seq_len = s->shape.seq, .global_batch = s->global_batch,
+                         .shuffle = tn_recipe_bool(r, "data.shuffle"),
+                         .seed = (uint64_t)tn_recipe_int(r, "data.seed"),
+                         .epochs = tn_recipe_int(r, "data.epochs"),
+                         .seq_len = s->shape.seq,
+                         .global_batch = s->global_batch,
                          .vocab_size = s->vocab};
     path_list(r, "data.path", paths, &o.n_paths);
-    if (!strcmp(o.source, "random")) { /* `data.source=random` on a recipe made for a text: the rest of the section is idle */
+    if (!strcmp(o.source, "random")) { /* `data.source=random` on a recipe made for a text: the rest
+                                          of the section is idle */
         o.n_paths = 0;
         o.validation = 0;
         o.epochs = 0;
@@ -211,7 +242,10 @@ static tn_status open_data(tn_session *s)
     if (!s->validates) return TN_OK;
     if (!tn_recipe_is_set(r, "validation.data")) {
         if (o.validation <= 0)
-            TN_FAIL(TN_BAD_INPUT, "%s: validation.enable: nothing is held out; set data.validation = 0.02 or validation.data", tn_recipe_where(r, "validation.enable"));
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: validation.enable: nothing is held out; set data.validation = 0.02 or "
+                    "validation.data",
+                    tn_recipe_where(r, "validation.enable"));
         return TN_OK;
     }
     o.section = "validation.data";
@@ -222,7 +256,7 @@ static tn_status open_data(tn_session *s)
     return tn_data_open(&o, &s->validation);
 }
 
-/* ---------------------------------------------------------------------------------------------- several ranks */
+/* ------------------------------------------------------------ several ranks */
 
 /* The resolved recipe without the comments that say where each value came from. */
 static uint64_t hash_config(const char *text)
@@ -270,7 +304,7 @@ static tn_status agree(const tn_session *s)
     return tn_comm_agree(s->comm, "the plan", tn_hash_value(&plan));
 }
 
-/* ---------------------------------------------------------------------------------------------- memory and states */
+/* ------------------------------------------------------------ memory and states */
 
 tn_status tn_session_ready(tn_session *s)
 {
@@ -288,10 +322,13 @@ tn_status tn_session_ready(tn_session *s)
     if (s->eval) TN_TRY(tn_exec_create(s->memory, s->eval, &s->eval_exec));
     tn_status st = tn_model_hf_dir(s->recipe, &arena, &hf);
     s->first_kernel_s = tn_clock_s();
-    if (!st) st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"), hf[0] != 0);
+    if (!st)
+        st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"),
+                            hf[0] != 0);
     if (!st && hf[0]) st = tn_weights_load(s->recipe, s->train_exec, hf);
     tn_arena_fini(&arena);
-    if (!st && s->comm) tn_comm_set_timeout(s->comm, tn_recipe_num(s->recipe, "comm.train_timeout_s"));
+    if (!st && s->comm)
+        tn_comm_set_timeout(s->comm, tn_recipe_num(s->recipe, "comm.train_timeout_s"));
     return st;
 }
 

@@ -1,7 +1,8 @@
 /* session.h - an open recipe made ready to run on one rank: device, programs, memory, data.
  *
- * Opening in stages, so that nothing of the model's size exists before everything that can be wrong has been looked at:
- * recipe -> programs -> plan (memory compared with the machine) -> memory -> states. */
+ * Opening in stages, so that nothing of the model's size exists before everything that can be wrong
+ * has been looked at: recipe -> programs -> plan (memory compared with the machine) -> memory ->
+ * states. */
 #ifndef TN_LUA_SESSION_H
 #define TN_LUA_SESSION_H
 #include "engine/data.h"
@@ -20,17 +21,22 @@ typedef struct tn_session {
     tn_program *train, *eval; /* eval: NULL without validation */
     tn_memory *memory;
     tn_exec *train_exec, *eval_exec;
-    tn_data *data, *validation; /* validation: a file of its own, NULL if it is data's share or none */
+    tn_data *data,
+        *validation; /* validation: a file of its own, NULL if it is data's share or none */
     int64_t global_batch, vocab, scratch_bytes;
     bool validates;
-    double first_kernel_s; /* tn_clock_s before the first kernel: the one that fills the first state */
+    double
+        first_kernel_s; /* tn_clock_s before the first kernel: the one that fills the first state */
 } tn_session;
 
-/* Recipe, shape, programs and, to run, the device; no memory of the model's size. The recipe becomes the session's, also when
- * this fails. only_plan: the device need not be here (then kernels' scratch is not counted), and `world` says how many ranks there would be. */
-tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_session *s) TN_MUST_USE;
+/* Recipe, shape, programs and, to run, the device; no memory of the model's size. The recipe
+ * becomes the session's, also when this fails. only_plan: the device need not be here (then
+ * kernels' scratch is not counted), and `world` says how many ranks there would be. */
+tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world,
+                          tn_session *s) TN_MUST_USE;
 
-/* Refuses with the memory table when the plan does not fit this machine; then data, memory, executors, first states. */
+/* Refuses with the memory table when the plan does not fit this machine; then data, memory,
+ * executors, first states. */
 tn_status tn_session_ready(tn_session *s) TN_MUST_USE;
 void tn_session_close(tn_session *s);
 
@@ -41,7 +47,8 @@ typedef struct tn_session_bytes {
 } tn_session_bytes;
 tn_session_bytes tn_session_memory(const tn_session *s);
 
-/* A device of the kind that the recipe asks for. TN_BAD_INPUT: it is not here; what to run instead. */
+/* A device of the kind that the recipe asks for. TN_BAD_INPUT: it is not here; what to run instead.
+ */
 tn_status tn_session_device(const tn_recipe *r, const tn_world *w, tn_device **out) TN_MUST_USE;
 
 TN_C_END

@@ -58,11 +58,15 @@ static tn_status print_config(const tn_args *a)
 
 static tn_status launch(const tn_args *a, const tn_world *world, char **argv)
 {
-    tn_world_launch_options o = {.ranks = a->ranks, .argv = argv, .show = a->log_ranks,
+    tn_world_launch_options o = {.ranks = a->ranks,
+                                 .argv = argv,
+                                 .show = a->log_ranks,
                                  .input = a->n_paths && !strcmp(a->paths[0], "-")};
     int number = 0;
     if (world->size > 1)
-        TN_FAIL(TN_BAD_INPUT, "command line: -n %d: this is already rank %d of the %d that the environment's RANK and WORLD_SIZE speak of; leave -n out",
+        TN_FAIL(TN_BAD_INPUT,
+                "command line: -n %d: this is already rank %d of the %d that the environment's "
+                "RANK and WORLD_SIZE speak of; leave -n out",
                 a->ranks, world->rank, world->size);
     tn_status st = tn_world_launch(&o, &number);
     if (st == TN_STOPPED) tn_command_stopped(number);
@@ -76,7 +80,8 @@ static tn_status run(int argc, char **argv, tn_world *world)
     a.host.print = print_line;
     a.host.overrun = give_up;
     tn_status st = tn_world_find(world);
-    if (!st && a.ranks > 1 && world->control_fd < 0 && !a.print_config) st = launch(&a, world, argv);
+    if (!st && a.ranks > 1 && world->control_fd < 0 && !a.print_config)
+        st = launch(&a, world, argv);
     else if (!st) st = a.print_config ? print_config(&a) : a.command->run(&a);
     tn_args_fini(&a);
     return st;

@@ -12,7 +12,8 @@
 
 enum { MAX_ATTRS = 16, PATH_BYTES = 256, WHERE_BYTES = 384 };
 
-/* One run of tn_trace_model. It lives on the C stack; the registry points to it while the Lua code runs. */
+/* One run of tn_trace_model. It lives on the C stack; the registry points to it while the Lua code
+ * runs. */
 typedef struct run {
     tn_recipe *recipe;
     const tn_trace_options *o;
@@ -48,7 +49,9 @@ static run *run_of(lua_State *L)
     lua_rawgetp(L, LUA_REGISTRYINDEX, &run_key);
     run *t = lua_touserdata(L, -1);
     lua_pop(L, 1);
-    if (!t) refuse(L, "a forward function runs only while a graph is traced; call modules inside forward or hidden");
+    if (!t)
+        refuse(L, "a forward function runs only while a graph is traced; call modules inside "
+                  "forward or hidden");
     return t;
 }
 
@@ -94,7 +97,7 @@ static int32_t check_value(lua_State *L, const run *t, int index, const char *wh
     return -1;
 }
 
-/* ---------------------------------------------------------------------------------------------- nodes */
+/* ------------------------------------------------------------ nodes */
 
 static int add(lua_State *L, run *t, tn_node_desc *d)
 {
@@ -118,11 +121,11 @@ static int read_attrs(lua_State *L, const char *op, int index, tn_named_attr out
     luaL_checktype(L, index, LUA_TTABLE);
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
         if (n == MAX_ATTRS || lua_type(L, -2) != LUA_TSTRING)
-            return refuse(L, "%s: attributes are written { name = value }, at most %d", op, MAX_ATTRS);
+            return refuse(L, "%s: attributes are written { name = value }, at most %d", op,
+                          MAX_ATTRS);
         tn_named_attr *a = &out[n++];
         a->name = lua_tostring(L, -2);
-        if (lua_isboolean(L, -1))
-            a->value = (tn_attr){.kind = 'i', .u.i = lua_toboolean(L, -1)};
+        if (lua_isboolean(L, -1)) a->value = (tn_attr){.kind = 'i', .u.i = lua_toboolean(L, -1)};
         else if (lua_isinteger(L, -1))
             a->value = (tn_attr){.kind = 'i', .u.i = lua_tointeger(L, -1)};
         else if (lua_type(L, -1) == LUA_TNUMBER)
@@ -130,8 +133,8 @@ static int read_attrs(lua_State *L, const char *op, int index, tn_named_attr out
         else if (lua_type(L, -1) == LUA_TSTRING)
             a->value = (tn_attr){.kind = 's', .u.s = lua_tostring(L, -1)};
         else
-            return refuse(L, "%s: attribute '%s' is a %s; a number, text or boolean is needed", op, a->name,
-                          luaL_typename(L, -1));
+            return refuse(L, "%s: attribute '%s' is a %s; a number, text or boolean is needed", op,
+                          a->name, luaL_typename(L, -1));
     }
     return n;
 }
@@ -144,7 +147,10 @@ static tn_op_id check_op(lua_State *L, const char *name)
     if (found && op != TN_OP_state && op != TN_OP_input && op != TN_OP_redistribute) return op;
     for (int i = 0; i < TN_N_OPS; i++) names[i] = tn_op_name((tn_op_id)i);
     if (!found) refuse(L, "nn.op: no op '%s'%s", name, tn_text_hint(name, names, TN_N_OPS).s);
-    refuse(L, "nn.op: '%s' is made by modules and their sharding tables only; use nn.parameter or a boundary", name);
+    refuse(L,
+           "nn.op: '%s' is made by modules and their sharding tables only; use nn.parameter or a "
+           "boundary",
+           name);
     return op;
 }
 
@@ -158,7 +164,8 @@ static int trace_op(lua_State *L)
     tn_op_id op = check_op(L, name);
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_Unsigned n_in = lua_rawlen(L, 2);
-    if (n_in > TN_MAX_OPERANDS) return refuse(L, "%s: %d operands; at most %d", name, (int)n_in, TN_MAX_OPERANDS);
+    if (n_in > TN_MAX_OPERANDS)
+        return refuse(L, "%s: %d operands; at most %d", name, (int)n_in, TN_MAX_OPERANDS);
     for (int i = 0; i < (int)n_in; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s: operand %d", name, i);
@@ -174,7 +181,8 @@ static int trace_op(lua_State *L)
 static int binary(lua_State *L, tn_op_id op)
 {
     run *t = run_of(L);
-    int32_t in[2] = {check_value(L, t, 1, "the left operand"), check_value(L, t, 2, "the right operand")};
+    int32_t in[2] = {check_value(L, t, 1, "the left operand"),
+                     check_value(L, t, 2, "the right operand")};
     tn_node_desc d = {.op = op, .n_in = 2, .in = in};
     return add(L, t, &d);
 }
@@ -202,8 +210,7 @@ static int value_mul(lua_State *L)
     return binary(L, TN_OP_mul);
 }
 
-/* ---------------------------------------------------------------------------------------------- what starts a
- * graph */
+/* ------------------------------------------------------------ what starts a graph */
 
 static int check_dims(lua_State *L, const char *where, int index, tn_dim dim[TN_MAX_RANK])
 {
@@ -217,7 +224,8 @@ static int check_dims(lua_State *L, const char *where, int index, tn_dim dim[TN_
         lua_rawgeti(L, -2, 2);
         dim[i] = (tn_dim){.extent = luaL_checkinteger(L, -2), .units = luaL_optinteger(L, -1, 0)};
         if (dim[i].extent < 1)
-            return refuse(L, "%s: dim %d has extent %lld; at least 1", where, i, (long long)dim[i].extent);
+            return refuse(L, "%s: dim %d has extent %lld; at least 1", where, i,
+                          (long long)dim[i].extent);
         lua_pop(L, 3);
     }
     return n;
@@ -238,7 +246,8 @@ static int trace_state(lua_State *L)
     int n = read_attrs(L, "state", 4, attrs);
     if (n > MAX_ATTRS - 1) return refuse(L, "%s: too many attributes", name);
     for (int i = 0; i < n; i++)
-        if (!strcmp(attrs[i].name, "kind") && attrs[i].value.kind == 's' && !strcmp(attrs[i].value.u.s, "buffer")) {
+        if (!strcmp(attrs[i].name, "kind") && attrs[i].value.kind == 's' &&
+            !strcmp(attrs[i].value.u.s, "buffer")) {
             like.grad = false;
             like.dtype = TN_F32;
         }
@@ -246,7 +255,8 @@ static int trace_state(lua_State *L)
     snprintf(where, sizeof where, "%s: state", name);
     tn_status st = tn_place_read(L, 3, like.rank, where, &layout);
     if (st) return tn_host_raise(L, st);
-    tn_node_desc d = {.op = TN_OP_state, .n_attrs = n, .attrs = attrs, .layout = &layout, .like = &like};
+    tn_node_desc d = {
+        .op = TN_OP_state, .n_attrs = n, .attrs = attrs, .layout = &layout, .like = &like};
     return add(L, t, &d);
 }
 
@@ -264,11 +274,12 @@ static int trace_input(lua_State *L)
     snprintf(where, sizeof where, "input %s", name);
     tn_status st = tn_place_read(L, 2, 2, where, &layout);
     if (st) return tn_host_raise(L, st);
-    tn_node_desc d = {.op = TN_OP_input, .n_attrs = 1, .attrs = &attr, .layout = &layout, .like = &like};
+    tn_node_desc d = {
+        .op = TN_OP_input, .n_attrs = 1, .attrs = &attr, .layout = &layout, .like = &like};
     return add(L, t, &d);
 }
 
-/* ---------------------------------------------------------------------------------------------- boundaries */
+/* ------------------------------------------------------------ boundaries */
 
 static int placed(lua_State *L, run *t, int32_t id, const tn_layout *layout)
 {
@@ -307,7 +318,8 @@ static int trace_check(lua_State *L)
     return st ? tn_host_raise(L, st) : 0;
 }
 
-/* check_gradient(value, layout, what): the layout that a table declares for the value's gradient (types.md 2.1) */
+/* check_gradient(value, layout, what): the layout that a table declares for the value's gradient
+ * (types.md 2.1) */
 static int trace_check_gradient(lua_State *L)
 {
     run *t = run_of(L);
@@ -320,7 +332,8 @@ static int trace_check_gradient(lua_State *L)
     return st ? tn_host_raise(L, st) : 0;
 }
 
-/* follow(ids, value) -> ids placed as the first dims of value are: positions of gathered keys are gathered */
+/* follow(ids, value) -> ids placed as the first dims of value are: positions of gathered keys are
+ * gathered */
 static int trace_follow(lua_State *L)
 {
     run *t = run_of(L);
@@ -329,8 +342,7 @@ static int trace_follow(lua_State *L)
     return placed(L, t, id, &layout);
 }
 
-/* ---------------------------------------------------------------------------------------------- state of the
- * tracer */
+/* ------------------------------------------------------------ state of the tracer */
 
 /* enter(path) -> the path before */
 static int trace_enter(lua_State *L)
@@ -338,7 +350,8 @@ static int trace_enter(lua_State *L)
     run *t = run_of(L);
     const char *path = luaL_checkstring(L, 1);
     if (strlen(path) >= PATH_BYTES)
-        return refuse(L, "module path '%.60s...' is longer than %d characters", path, PATH_BYTES - 1);
+        return refuse(L, "module path '%.60s...' is longer than %d characters", path,
+                      PATH_BYTES - 1);
     lua_pushstring(L, t->path);
     snprintf(t->path, sizeof t->path, "%s", path);
     return 1;
@@ -380,7 +393,7 @@ static int trace_path(lua_State *L)
     return 1;
 }
 
-/* ---------------------------------------------------------------------------------------------- values in Lua */
+/* ------------------------------------------------------------ values in Lua */
 
 static const tn_value *self(lua_State *L)
 {
@@ -452,34 +465,39 @@ static int value_sub(lua_State *L)
 
 static int value_div(lua_State *L)
 {
-    if (lua_type(L, 2) != LUA_TNUMBER) return refuse(L, "division by a value is no op; divide by a number");
+    if (lua_type(L, 2) != LUA_TNUMBER)
+        return refuse(L, "division by a value is no op; divide by a number");
     return scaled(L, 1, 1.0 / lua_tonumber(L, 2));
 }
 
-static const luaL_Reg value_meta[] = {{"__add", value_add}, {"__sub", value_sub}, {"__mul", value_mul},
-                                      {"__div", value_div}, {"__unm", value_neg}, {"__tostring", value_text},
-                                      {NULL, NULL}};
-static const luaL_Reg value_methods[] = {
-    {"shape", value_shape}, {"layout", value_layout}, {"units", value_units}, {"dtype", value_dtype}, {NULL, NULL}};
+static const luaL_Reg value_meta[] = {
+    {"__add", value_add}, {"__sub", value_sub},       {"__mul", value_mul}, {"__div", value_div},
+    {"__unm", value_neg}, {"__tostring", value_text}, {NULL, NULL}};
+static const luaL_Reg value_methods[] = {{"shape", value_shape},
+                                         {"layout", value_layout},
+                                         {"units", value_units},
+                                         {"dtype", value_dtype},
+                                         {NULL, NULL}};
 
-static const luaL_Reg functions[] = {{"op", trace_op},
-                                     {"state", trace_state},
-                                     {"input", trace_input},
-                                     {"redistribute", trace_redistribute},
-                                     {"check", trace_check},
-                                     {"check_gradient", trace_check_gradient},
-                                     {"follow", trace_follow},
-                                     {"enter", trace_enter},
-                                     {"path", trace_path},
-                                     {"scope", trace_scope},
-                                     {"arguments", trace_arguments},
-                                     {"fail", trace_fail},
-                                     {"config", tn_model_read_config},
-                                     /* the arithmetic of values, for parameters that stand where a value does */
-                                     {"add", value_add},
-                                     {"sub", value_sub},
-                                     {"mul", value_mul},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"op", trace_op},
+    {"state", trace_state},
+    {"input", trace_input},
+    {"redistribute", trace_redistribute},
+    {"check", trace_check},
+    {"check_gradient", trace_check_gradient},
+    {"follow", trace_follow},
+    {"enter", trace_enter},
+    {"path", trace_path},
+    {"scope", trace_scope},
+    {"arguments", trace_arguments},
+    {"fail", trace_fail},
+    {"config", tn_model_read_config},
+    /* the arithmetic of values, for parameters that stand where a value does */
+    {"add", value_add},
+    {"sub", value_sub},
+    {"mul", value_mul},
+    {NULL, NULL}};
 
 int tn_trace_open(lua_State *L)
 {
@@ -494,7 +512,7 @@ int tn_trace_open(lua_State *L)
     return 1;
 }
 
-/* ---------------------------------------------------------------------------------------------- a run */
+/* ------------------------------------------------------------ a run */
 
 static void set_integer(lua_State *L, const char *key, int64_t v)
 {
@@ -521,7 +539,8 @@ static void push_options(lua_State *L, const tn_trace_options *o)
 static int run_tracer(lua_State *L)
 {
     run *t = lua_touserdata(L, 1);
-    lua_gc(L, LUA_GCSTOP); /* a third of the time; the host's memory limit still collects (host.c) */
+    lua_gc(L,
+           LUA_GCSTOP); /* a third of the time; the host's memory limit still collects (host.c) */
     lua_rawgetp(L, LUA_REGISTRYINDEX, &serial_key);
     t->serial = lua_tointeger(L, -1) + 1;
     lua_pushinteger(L, t->serial);
@@ -533,10 +552,8 @@ static int run_tracer(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &run_key);
     lua_call(L, 2, 1);
     int32_t out = check_value(L, t, -1, "what the tracer returns");
-    if (t->o->kind == TN_TRACE_TRAIN)
-        t->loss = out;
-    else
-        t->logits = out;
+    if (t->o->kind == TN_TRACE_TRAIN) t->loss = out;
+    else t->logits = out;
     return 0;
 }
 
@@ -554,8 +571,9 @@ static tn_status check_options(const tn_trace_options *o)
         TN_FAIL(TN_FAILED, "trace: rows, seq and n_microbatches must be at least 1");
     if (o->kind != TN_TRACE_TRAIN) return TN_OK;
     if (o->chunk_rows < 1 || o->rows % o->chunk_rows || o->chunk_seq < 1 || o->seq % o->chunk_seq)
-        TN_FAIL(TN_FAILED, "trace: a loss chunk of %lld x %lld does not divide %lld x %lld", (long long)o->chunk_rows,
-                (long long)o->chunk_seq, (long long)o->rows, (long long)o->seq);
+        TN_FAIL(TN_FAILED, "trace: a loss chunk of %lld x %lld does not divide %lld x %lld",
+                (long long)o->chunk_rows, (long long)o->chunk_seq, (long long)o->rows,
+                (long long)o->seq);
     return TN_OK;
 }
 
@@ -567,14 +585,16 @@ tn_status tn_trace_model(tn_recipe *r, const tn_trace_options *o, tn_trace *out)
     t.g->rows = o->rows;
     t.g->seq = o->seq;
     t.g->n_microbatches = o->n_microbatches;
-    t.g->n_chunks = o->kind == TN_TRACE_TRAIN ? (o->rows / o->chunk_rows) * (o->seq / o->chunk_seq) : 1;
+    t.g->n_chunks =
+        o->kind == TN_TRACE_TRAIN ? (o->rows / o->chunk_rows) * (o->seq / o->chunk_seq) : 1;
     tn_host *host = tn_recipe_host(r);
     tn_status st = tn_host_call(host, run_tracer, &t);
     if (st) {
         char text[TN_HOST_TEXT];
         tn_error_take(text, sizeof text);
         tn_status forgot = tn_host_call(host, forget_run, NULL);
-        (void)forgot; /* a host past its limits refuses every call: then no Lua code runs again either */
+        (void)forgot; /* a host past its limits refuses every call: then no Lua code runs again
+                         either */
         tn_graph_destroy(t.g);
         return tn_error_give(st, text);
     }

@@ -1,12 +1,12 @@
 /* trace.h - from a recipe's model to a typed graph: runs the model's Lua once on symbolic values.
  *
- * The prelude (lua/prelude/module.lua and its neighbours) instantiates the modules, names them, applies their
- * sharding tables and calls this file's module `titan.trace`, which reaches every op by the op table; no op has a
- * binding of its own. A graph holds, in this order: the parameters in module order, the inputs of the step, one
- * microbatch.
+ * The prelude (lua/prelude/module.lua and its neighbours) instantiates the modules, names them,
+ * applies their sharding tables and calls this file's module `titan.trace`, which reaches every op
+ * by the op table; no op has a binding of its own. A graph holds, in this order: the parameters in
+ * module order, the inputs of the step, one microbatch.
  *
- * Errors (TN_BAD_INPUT) are those of the checker, of the sharding tables, or of the model's Lua, with the model
- * file and line.
+ * Errors (TN_BAD_INPUT) are those of the checker, of the sharding tables, or of the model's Lua,
+ * with the model file and line.
  */
 #ifndef TN_LUA_TRACE_H
 #define TN_LUA_TRACE_H
@@ -16,8 +16,8 @@
 
 TN_C_BEGIN
 
-/* TRAIN: hidden and the loss in chunks (evaluation uses its forward part). LOGITS: hidden and output over all
- * positions. */
+/* TRAIN: hidden and the loss in chunks (evaluation uses its forward part). LOGITS: hidden and
+ * output over all positions. */
 typedef enum tn_trace_kind { TN_TRACE_TRAIN, TN_TRACE_LOGITS } tn_trace_kind;
 
 typedef struct tn_trace_options {
@@ -39,8 +39,8 @@ typedef struct tn_trace {
 
 tn_status tn_trace_model(tn_recipe *r, const tn_trace_options *o, tn_trace *out) TN_MUST_USE;
 
-/* The Lua module `titan.trace`, for the prelude alone: the host hands it to `require "titan.trace"` (a
- * lua_CFunction). */
+/* The Lua module `titan.trace`, for the prelude alone: the host hands it to `require "titan.trace"`
+ * (a lua_CFunction). */
 int tn_trace_open(lua_State *L);
 
 TN_C_END

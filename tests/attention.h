@@ -1,5 +1,5 @@
-/* attention.h - what the tests of attention share: samples (random operands, packed documents, offsets), running the
- * kernel with scratch that is checked for overruns. */
+/* attention.h - what the tests of attention share: samples (random operands, packed documents,
+ * offsets), running the kernel with scratch that is checked for overruns. */
 #ifndef TN_TESTS_ATTENTION_H
 #define TN_TESTS_ATTENTION_H
 #include "kernels/cpu/attention.h"
@@ -29,8 +29,8 @@ TN_UNUSED static int32_t *ints(int64_t n)
     return p;
 }
 
-/* Documents of a row: lengths from 1 on, positions of keys from 0 in each; a query at i + offset is what the key
- * there is. */
+/* Documents of a row: lengths from 1 on, positions of keys from 0 in each; a query at i + offset is
+ * what the key there is. */
 TN_UNUSED static void place(const extents *e, int64_t row, uint64_t *state, sample *out)
 {
     int64_t all = e->t > e->s + e->offset ? e->t : e->s + e->offset;
@@ -55,10 +55,19 @@ TN_UNUSED static void place(const extents *e, int64_t row, uint64_t *state, samp
 TN_UNUSED static sample sample_build(const extents *e, uint64_t seed)
 {
     uint64_t s = seed;
-    sample x = {.a = {.b = e->b, .s = e->s, .t = e->t, .h = e->h, .g = e->g, .d = e->d, .dv = e->dv,
+    sample x = {.a = {.b = e->b,
+                      .s = e->s,
+                      .t = e->t,
+                      .h = e->h,
+                      .g = e->g,
+                      .d = e->d,
+                      .dv = e->dv,
                       .causal = e->causal,
-                      .scale = 1.0f / sqrtf((float)e->d), .window = e->window, .seq_parts = e->seq_parts,
-                      .head_parts = e->head_parts, .units = e->h}};
+                      .scale = 1.0f / sqrtf((float)e->d),
+                      .window = e->window,
+                      .seq_parts = e->seq_parts,
+                      .head_parts = e->head_parts,
+                      .units = e->h}};
     x.a.q = x.q = tn_test_uniform(&s, e->b * e->s * e->h * e->d, 2.5f);
     x.a.k = x.k = tn_test_uniform(&s, e->b * e->t * e->g * e->d, 2);
     x.a.v = x.v = tn_test_uniform(&s, e->b * e->t * e->g * e->dv, 1);
@@ -82,7 +91,8 @@ TN_UNUSED static void sample_free(sample *x)
 TN_UNUSED static result result_build(const tn_attention *a)
 {
     return (result){tn_test_floats(a->b * a->s * a->h * a->dv), tn_test_floats(a->b * a->s * a->h),
-                    tn_test_floats(a->b * a->s * a->h * a->d), tn_test_floats(a->b * a->t * a->g * a->d),
+                    tn_test_floats(a->b * a->s * a->h * a->d),
+                    tn_test_floats(a->b * a->t * a->g * a->d),
                     tn_test_floats(a->b * a->t * a->g * a->dv)};
 }
 
@@ -98,7 +108,8 @@ enum { GUARD_BYTES = 256 };
 
 TN_UNUSED static size_t scratch(int threads, const void *arg)
 {
-    size_t fwd = tn_attention_scratch(threads, arg, false), bwd = tn_attention_scratch(threads, arg, true);
+    size_t fwd = tn_attention_scratch(threads, arg, false),
+           bwd = tn_attention_scratch(threads, arg, true);
     return (fwd > bwd ? fwd : bwd) + GUARD_BYTES;
 }
 
@@ -112,7 +123,8 @@ TN_UNUSED static void run(const tn_cpu *cpu, const tn_attention *a, const float 
         exact.scratch_bytes = tn_attention_scratch(tn_pool_threads(cpu->pool), a, backward);
         if (backward) tn_attention_bwd(&exact, &own, d_o, r->dq, r->dk, r->d_v);
         else tn_attention_fwd(&exact, &own);
-        const unsigned char *end = (const unsigned char *)cpu->scratch + cpu->scratch_bytes - GUARD_BYTES;
+        const unsigned char *end =
+            (const unsigned char *)cpu->scratch + cpu->scratch_bytes - GUARD_BYTES;
         for (int i = 0; i < GUARD_BYTES; i++)
             if (!TN_CHECK_MSG(end[i] == 0xa5, "scratch overrun")) return;
     }
@@ -134,17 +146,17 @@ TN_UNUSED static result run_alone(const tn_attention *a, const float *d_o)
     return r;
 }
 
-/* On every instruction set with 1, 2 and 3 threads (the portable one, which is slow, with one of these in turn): the same bits,
- * returned once. */
+/* On every instruction set with 1, 2 and 3 threads (the portable one, which is slow, with one of
+ * these in turn): the same bits, returned once. */
 TN_UNUSED static result run_everywhere(const char *name, const tn_attention *a, const float *d_o)
 {
     const int64_t n[] = {a->b * a->s * a->h * a->dv, a->b * a->s * a->h, a->b * a->s * a->h * a->d,
-                         a->b * a->t * a->g * a->d,
-                         a->b * a->t * a->g * a->dv};
+                         a->b * a->t * a->g * a->d, a->b * a->t * a->g * a->dv};
     float *first[5] = {0};
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, scratch, a, &cpu); i++) {
-        if (cpu.isa == TN_ISA_PORTABLE && tn_pool_threads(cpu.pool) != 1 + (a->s + a->d) % 3) continue;
+        if (cpu.isa == TN_ISA_PORTABLE && tn_pool_threads(cpu.pool) != 1 + (a->s + a->d) % 3)
+            continue;
         result r = result_build(a);
         run(&cpu, a, d_o, &r);
         const float *all[] = {r.o, r.lse, r.dq, r.dk, r.d_v};

@@ -1,5 +1,6 @@
-/* blocks.h - a tensor in the blocks of all ranks of a mesh, and the steps of a redistribution plan done on them: each rank gets what
- * the step's kind allows it to get from the ranks of its group, and nothing else.
+/* blocks.h - a tensor in the blocks of all ranks of a mesh, and the steps of a redistribution plan
+ * done on them: each rank gets what the step's kind allows it to get from the ranks of its group,
+ * and nothing else.
  */
 #ifndef TN_TESTS_BLOCKS_H
 #define TN_TESTS_BLOCKS_H
@@ -15,7 +16,8 @@ TN_UNUSED static int draw(int n)
     return (int)((random_state >> 32) % (uint64_t)n);
 }
 
-static const tn_reshard_links even_links = {{{6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}}};
+static const tn_reshard_links even_links = {
+    {{6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}}};
 
 TN_UNUSED static tn_value value_of(int rank, const int64_t *extent, tn_layout l)
 {
@@ -60,11 +62,13 @@ TN_UNUSED static void set_block(const world *w, const tn_layout *l, int rank, bl
     int at[TN_N_AXES];
     tn_mesh_coordinates(w->mesh, rank, at);
     for (int d = 0; d < w->v->rank; d++)
-        b->count[d] = tn_layout_local(l, w->mesh, at, d, w->v->dim[d].extent, w->v->dim[d].units, &b->begin[d]);
+        b->count[d] = tn_layout_local(l, w->mesh, at, d, w->v->dim[d].extent, w->v->dim[d].units,
+                                      &b->begin[d]);
     for (int64_t i = 0; i < w->n; i++) b->has[i] = inside(w, b, i);
 }
 
-/* Pending parts are any numbers that add up: over the ranks that differ on P axes, all but the last are random. */
+/* Pending parts are any numbers that add up: over the ranks that differ on P axes, all but the last
+ * are random. */
 TN_UNUSED static void fill(world *w, const int *global)
 {
     static int sum[MAX_RANKS][MAX_ELEMENTS]; /* by the rank whose P coordinates are 0 */
@@ -108,7 +112,8 @@ TN_UNUSED static int members(const world *w, const tn_reshard_step *s, int r, in
     return n;
 }
 
-/* What the step's kind allows a rank to do, and nothing else. False: it cannot give what the plan promises. */
+/* What the step's kind allows a rank to do, and nothing else. False: it cannot give what the plan
+ * promises. */
 TN_UNUSED static bool do_step(world *w, const tn_reshard_step *s, int64_t *received)
 {
     bool right = true;
@@ -125,12 +130,15 @@ TN_UNUSED static bool do_step(world *w, const tn_reshard_step *s, int64_t *recei
             b->x[i] = 0;
             if (!b->has[i]) continue;
             if (s->kind == TN_RESHARD_PAD) {
-                if (w->now[r].has[i] && (s->from >= 0 || at[s->axes[0]] == 0)) b->x[i] = w->now[r].x[i];
+                if (w->now[r].has[i] && (s->from >= 0 || at[s->axes[0]] == 0))
+                    b->x[i] = w->now[r].x[i];
                 continue;
             }
             for (int k = 0; k < n; k++) {
                 int m = group[k];
-                if (!w->now[m].has[i] || (s->kind == TN_RESHARD_SLICE && m != r) || (s->kind == TN_RESHARD_PERMUTE && from >= 0 && m != from)) continue;
+                if (!w->now[m].has[i] || (s->kind == TN_RESHARD_SLICE && m != r) ||
+                    (s->kind == TN_RESHARD_PERMUTE && from >= 0 && m != from))
+                    continue;
                 if (s->kind == TN_RESHARD_PERMUTE) from = m;
                 b->x[i] = sums ? b->x[i] + w->now[m].x[i] : w->now[m].x[i];
                 holders++;
@@ -158,7 +166,8 @@ TN_UNUSED static bool all_as(world *w, const tn_layout *l, const int *global)
             for (int m = 0; m < w->ranks; m++) {
                 bool adds = true;
                 tn_mesh_coordinates(w->mesh, m, other);
-                for (int a = 0; a < TN_N_AXES; a++) adds &= l->type[a] == TN_TYPE_P || at[a] == other[a];
+                for (int a = 0; a < TN_N_AXES; a++)
+                    adds &= l->type[a] == TN_TYPE_P || at[a] == other[a];
                 if (adds) sum += w->now[m].x[i];
             }
             if (sum != global[i]) return false;

@@ -1,9 +1,10 @@
-/* cpu.h - what the tests of the CPU kernels share: every instruction set with 1, 2 and 3 threads, buffers between poison,
- * random numbers.
+/* cpu.h - what the tests of the CPU kernels share: every instruction set with 1, 2 and 3 threads,
+ * buffers between poison, random numbers.
  *
  *     for (int i = 0; tn_test_cpu(i, scratch, arg, &cpu); i++) { ... }
- * runs through the usable sets (portable first) and thread counts; results must be the same to the last bit in all of them.
- * scratch(threads, arg) says how many bytes the kernel asks for (NULL: none).
+ * runs through the usable sets (portable first) and thread counts; results must be the same to the
+ * last bit in all of them. scratch(threads, arg) says how many bytes the kernel asks for (NULL:
+ * none).
  */
 #ifndef TN_TESTS_CPU_H
 #define TN_TESTS_CPU_H
@@ -15,8 +16,10 @@
 
 enum { TN_TEST_THREADS = 3, TN_TEST_GUARD = 33 };
 
-/* Fills in the i-th combination; false after the last, when pools and scratch are given back. Scratch is poisoned. */
-TN_UNUSED static bool tn_test_cpu(int i, size_t (*scratch)(int threads, const void *arg), const void *arg, tn_cpu *cpu)
+/* Fills in the i-th combination; false after the last, when pools and scratch are given back.
+ * Scratch is poisoned. */
+TN_UNUSED static bool tn_test_cpu(int i, size_t (*scratch)(int threads, const void *arg),
+                                  const void *arg, tn_cpu *cpu)
 {
     static tn_pool *pools[TN_TEST_THREADS];
     static void *mem;
@@ -45,7 +48,8 @@ TN_UNUSED static bool tn_test_cpu(int i, size_t (*scratch)(int threads, const vo
     return false;
 }
 
-/* n floats between two guards of poison, themselves poison (a NaN nobody computes); odd alignment. */
+/* n floats between two guards of poison, themselves poison (a NaN nobody computes); odd alignment.
+ */
 static const uint32_t tn_test_poison = 0x7fe0dead;
 
 TN_UNUSED static float *tn_test_floats(int64_t n)
@@ -113,8 +117,10 @@ TN_UNUSED static float *tn_test_copy(const float *x, int64_t n)
     return p;
 }
 
-/* The first result is kept in *first (the caller frees it); later ones must be equal to it bit by bit. */
-TN_UNUSED static void tn_test_same(const char *what, const tn_cpu *cpu, const float *p, int64_t n, float **first)
+/* The first result is kept in *first (the caller frees it); later ones must be equal to it bit by
+ * bit. */
+TN_UNUSED static void tn_test_same(const char *what, const tn_cpu *cpu, const float *p, int64_t n,
+                                   float **first)
 {
     TN_CHECK_MSG(tn_test_intact(p, n), "%s, %s, %d threads: wrote outside, or not everything", what,
                  tn_isa_name(cpu->isa), tn_pool_threads(cpu->pool));
@@ -124,12 +130,14 @@ TN_UNUSED static void tn_test_same(const char *what, const tn_cpu *cpu, const fl
     }
     int64_t i = 0;
     while (i < n && memcmp(p + i, *first + i, sizeof *p) == 0) i++;
-    TN_CHECK_MSG(i == n, "%s, %s, %d threads: element %lld is %a, was %a", what, tn_isa_name(cpu->isa),
-                 tn_pool_threads(cpu->pool), (long long)i, (double)p[i], (double)(*first)[i]);
+    TN_CHECK_MSG(i == n, "%s, %s, %d threads: element %lld is %a, was %a", what,
+                 tn_isa_name(cpu->isa), tn_pool_threads(cpu->pool), (long long)i, (double)p[i],
+                 (double)(*first)[i]);
 }
 
 /* |got - want| <= tolerance for all n (a NaN is never close). */
-TN_UNUSED static void tn_test_close(const char *what, const float *got, const double *want, int64_t n, double tolerance)
+TN_UNUSED static void tn_test_close(const char *what, const float *got, const double *want,
+                                    int64_t n, double tolerance)
 {
     double worst = 0;
     int64_t at = -1;
@@ -140,8 +148,9 @@ TN_UNUSED static void tn_test_close(const char *what, const float *got, const do
             at = i;
         }
     }
-    TN_CHECK_MSG(worst <= tolerance, "%s: element %lld is %.9g, expected %.9g (tolerance %.2g)", what, (long long)at,
-                 at < 0 ? 0 : (double)got[at], at < 0 ? 0 : want[at], tolerance);
+    TN_CHECK_MSG(worst <= tolerance, "%s: element %lld is %.9g, expected %.9g (tolerance %.2g)",
+                 what, (long long)at, at < 0 ? 0 : (double)got[at], at < 0 ? 0 : want[at],
+                 tolerance);
 }
 
 #endif

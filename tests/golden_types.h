@@ -1,7 +1,9 @@
-/* golden_types.h - reading golden/types (its README.md has the notation), verdicts against it, and the table of where titan differs.
+/* golden_types.h - reading golden/types (its README.md has the notation), verdicts against it, and
+ * the table of where titan differs.
  *
- * A program sets `differences`, reads the rows of a file with each_line, hands each verdict to judge or says with skip why titan cannot
- * express it, and ends with report. Axes that a row does not name are R (of a loss: I).
+ * A program sets `differences`, reads the rows of a file with each_line, hands each verdict to
+ * judge or says with skip why titan cannot express it, and ends with report. Axes that a row does
+ * not name are R (of a loss: I).
  */
 #ifndef TN_TESTS_GOLDEN_TYPES_H
 #define TN_TESTS_GOLDEN_TYPES_H
@@ -13,9 +15,10 @@
 
 typedef enum verdict { SKIPPED, REFUSED, ACCEPTED } verdict;
 
-/* Rows of `file` and `op` ("": any) whose quirk is `quirk` ('#': whose id), or whose golden `why` is `why` and that have no quirk; and
- * whose operands `pending` (a bit each, 0: any) are P somewhere. The first that fits says titan's verdict and, where it accepts, the
- * type on tp of the result ('=': as the package says). */
+/* Rows of `file` and `op` ("": any) whose quirk is `quirk` ('#': whose id), or whose golden `why`
+ * is `why` and that have no quirk; and whose operands `pending` (a bit each, 0: any) are P
+ * somewhere. The first that fits says titan's verdict and, where it accepts, the type on tp of the
+ * result ('=': as the package says). */
 typedef struct difference {
     const char *file, *op, *quirk, *why;
     unsigned pending;
@@ -58,20 +61,27 @@ TN_UNUSED static unsigned pending_of(const tn_json *row)
     const tn_json *in = tn_json_find(row, "in");
     unsigned set = 0;
     for (int64_t i = 0; i < tn_json_count(in); i++)
-        for (tn_json_pair p = tn_json_first(tn_json_find(tn_json_at(in, i), "type")); p.key; p = tn_json_next(p)) {
+        for (tn_json_pair p = tn_json_first(tn_json_find(tn_json_at(in, i), "type")); p.key;
+             p = tn_json_next(p)) {
             const char *t = tn_json_string(p.value);
             if (t && t[0] == 'P') set |= 1u << i;
         }
     return set;
 }
 
-TN_UNUSED static difference *find_difference(const char *file, const tn_json *row, const char *op, const char *why)
+TN_UNUSED static difference *find_difference(const char *file, const tn_json *row, const char *op,
+                                             const char *why)
 {
     const char *quirk = text_of(row, "quirk");
     for (int i = 0; i < n_differences; i++) {
         difference *d = &differences[i];
-        if (strcmp(d->file, file) || (d->op[0] && strcmp(d->op, op)) || (d->pending && d->pending != pending_of(row))) continue;
-        if (d->quirk && d->quirk[0] == '#' ? !strcmp(d->quirk + 1, text_of(row, "id")) : d->quirk ? !strcmp(d->quirk, quirk) : !quirk[0] && !strcmp(d->why, why)) return d;
+        if (strcmp(d->file, file) || (d->op[0] && strcmp(d->op, op)) ||
+            (d->pending && d->pending != pending_of(row)))
+            continue;
+        if (d->quirk && d->quirk[0] == '#' ? !strcmp(d->quirk + 1, text_of(row, "id"))
+            : d->quirk                     ? !strcmp(d->quirk, quirk)
+                                           : !quirk[0] && !strcmp(d->why, why))
+            return d;
     }
     return NULL;
 }
@@ -105,8 +115,10 @@ TN_UNUSED static tn_mesh mesh_of(const tn_json *j)
     return m;
 }
 
-/* The placement of a golden value; dims through `dim` (NULL: as they are). False: an axis of the mesh is not written. */
-TN_UNUSED static bool layout_of(const tn_json *mesh, const tn_json *v, const int8_t *dim, tn_type others, tn_layout *out)
+/* The placement of a golden value; dims through `dim` (NULL: as they are). False: an axis of the
+ * mesh is not written. */
+TN_UNUSED static bool layout_of(const tn_json *mesh, const tn_json *v, const int8_t *dim,
+                                tn_type others, tn_layout *out)
 {
     bool all = true;
     *out = tn_layout_all(others);
@@ -127,16 +139,19 @@ TN_UNUSED static bool layout_of(const tn_json *mesh, const tn_json *v, const int
 TN_UNUSED static int32_t state(row *r, tn_value *like, bool grad, const tn_layout *l)
 {
     int32_t id = -1;
-    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = "x"}}, {"kind", {.kind = 's', .u.s = grad ? "param" : "buffer"}}};
+    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = "x"}},
+                              {"kind", {.kind = 's', .u.s = grad ? "param" : "buffer"}}};
     tn_node_desc d = {.op = TN_OP_state, .n_attrs = 2, .attrs = attrs, .layout = l, .like = like};
     if (!TN_CHECK_OK(tn_graph_add(r->g, &d, &id))) exit(1);
     return id;
 }
 
 /* Operand i with its dims at dim[d] of `rank` dims; new dims are 1. */
-TN_UNUSED static verdict add(row *r, tn_op_id op, int n, const int32_t *in, const tn_named_attr *attr, int32_t *out)
+TN_UNUSED static verdict add(row *r, tn_op_id op, int n, const int32_t *in,
+                             const tn_named_attr *attr, int32_t *out)
 {
-    tn_node_desc d = {.op = op, .n_in = n, .in = in, .n_attrs = attr != NULL, .attrs = attr, .path = "m"};
+    tn_node_desc d = {
+        .op = op, .n_in = n, .in = in, .n_attrs = attr != NULL, .attrs = attr, .path = "m"};
     return tn_graph_add(r->g, &d, out) ? REFUSED : ACCEPTED;
 }
 
@@ -145,16 +160,22 @@ TN_UNUSED static bool same_type(const tn_json *mesh, const tn_layout *want, cons
 {
     tn_mesh m = mesh_of(mesh);
     for (int a = 0; a < TN_N_AXES; a++)
-        if (m.size[a] > 1 && (want->type[a] != got->type[a] || want->dim[a] != got->dim[a] || want->order[a] != got->order[a])) return false;
+        if (m.size[a] > 1 && (want->type[a] != got->type[a] || want->dim[a] != got->dim[a] ||
+                              want->order[a] != got->order[a]))
+            return false;
     return true;
 }
 
 /* One verdict against the golden one or the table's. */
-TN_UNUSED static void judge(const char *file, const tn_json *j, const char *op, const tn_json *said, verdict got, const tn_layout *type, const int8_t *dim)
+TN_UNUSED static void judge(const char *file, const tn_json *j, const char *op, const tn_json *said,
+                            verdict got, const tn_layout *type, const int8_t *dim)
 {
-    const tn_json *out = tn_json_find(said, "out") ? tn_json_at(tn_json_find(said, "out"), 0) : said, *mesh = tn_json_find(j, "mesh");
+    const tn_json *out =
+                      tn_json_find(said, "out") ? tn_json_at(tn_json_find(said, "out"), 0) : said,
+                  *mesh = tn_json_find(j, "mesh");
     difference *d = find_difference(file, j, op, text_of(said, "why"));
-    verdict golden = is(text_of(said, "verdict"), "ok") ? ACCEPTED : REFUSED, want = d ? d->titan : golden;
+    verdict golden = is(text_of(said, "verdict"), "ok") ? ACCEPTED : REFUSED,
+            want = d ? d->titan : golden;
     char a[96] = "", b[96] = "";
     tn_layout l = tn_layout_all(TN_TYPE_R);
     n_expressed++;
@@ -168,18 +189,24 @@ TN_UNUSED static void judge(const char *file, const tn_json *j, const char *op, 
     }
     if (type) tn_layout_print(type, b, sizeof b);
     const char *where = tn_json_string(tn_json_find(j, "id"));
-    if (!TN_CHECK_MSG(want == got, "%s %s: %s %s: titan %s %s%s, expected %s %s (golden: %s %s)", file, where, op, text_of(j, "form"),
-                      got == ACCEPTED ? "accepts" : "refuses", b, got == ACCEPTED ? "" : tn_error_text(), want == ACCEPTED ? "accept" : "refuse", d ? d->reason : "",
+    if (!TN_CHECK_MSG(want == got, "%s %s: %s %s: titan %s %s%s, expected %s %s (golden: %s %s)",
+                      file, where, op, text_of(j, "form"), got == ACCEPTED ? "accepts" : "refuses",
+                      b, got == ACCEPTED ? "" : tn_error_text(),
+                      want == ACCEPTED ? "accept" : "refuse", d ? d->reason : "",
                       golden == ACCEPTED ? a : "error", text_of(said, "why")))
         return;
     if (got == REFUSED) {
-        TN_CHECK_MSG(strlen(tn_error_text()) > 10 && strchr(tn_error_text(), ';'), "%s %s: '%s' offers no mend", file, where, tn_error_text());
+        TN_CHECK_MSG(strlen(tn_error_text()) > 10 && strchr(tn_error_text(), ';'),
+                     "%s %s: '%s' offers no mend", file, where, tn_error_text());
         return;
     }
     if (d && d->type != '=')
-        TN_CHECK_MSG(tn_type_letter((tn_type)type->type[TN_AXIS_TP]) == d->type, "%s %s: %s: titan says %s, expected %c: %s", file, where, op, b, d->type, d->reason);
+        TN_CHECK_MSG(tn_type_letter((tn_type)type->type[TN_AXIS_TP]) == d->type,
+                     "%s %s: %s: titan says %s, expected %c: %s", file, where, op, b, d->type,
+                     d->reason);
     else if (golden == ACCEPTED)
-        TN_CHECK_MSG(same_type(mesh, &l, type), "%s %s: %s %s: titan says %s, golden %s", file, where, op, text_of(j, "form"), b, a);
+        TN_CHECK_MSG(same_type(mesh, &l, type), "%s %s: %s %s: titan says %s, golden %s", file,
+                     where, op, text_of(j, "form"), b, a);
 }
 
 TN_UNUSED static bool one_line(const char *where, const char *text, void (*one)(const tn_json *j))
@@ -209,13 +236,16 @@ TN_UNUSED static void each_line(const char *name, void (*one)(const tn_json *j))
 TN_UNUSED static void report(void)
 {
     if (!n_expressed) return;
-    printf("golden types: %d rows expressed, titan decides otherwise in %d; not expressed %d\n", n_expressed, n_different, n_skipped);
-    for (int i = 0; reasons[i].text; i++) printf("  not expressed: %s: %d: %s\n", reasons[i].file, reasons[i].rows, reasons[i].text);
+    printf("golden types: %d rows expressed, titan decides otherwise in %d; not expressed %d\n",
+           n_expressed, n_different, n_skipped);
+    for (int i = 0; reasons[i].text; i++)
+        printf("  not expressed: %s: %d: %s\n", reasons[i].file, reasons[i].rows, reasons[i].text);
     for (int i = 0; i < n_differences; i++) {
         const difference *d = &differences[i];
         const char *what = d->quirk ? d->quirk : d->why;
         TN_CHECK_MSG(d->rows > 0, "no row is as the table says: %s %s %s", d->file, d->op, what);
-        printf("  titan's own: %s%s%s: %d: %s%s%s\n", d->file, d->op[0] ? " " : "", d->op, d->rows, what, what[0] ? ": " : "", d->reason);
+        printf("  titan's own: %s%s%s: %d: %s%s%s\n", d->file, d->op[0] ? " " : "", d->op, d->rows,
+               what, what[0] ? ": " : "", d->reason);
     }
 }
 

@@ -1,4 +1,5 @@
-/* scratch.h - a folder of its own for a test that needs files: made on first use, removed at exit. */
+/* scratch.h - a folder of its own for a test that needs files: made on first use, removed at exit.
+ */
 #ifndef TN_TESTS_SCRATCH_H
 #define TN_TESTS_SCRATCH_H
 #include "engine/base/base.h"
@@ -10,7 +11,8 @@
 
 static char tn_scratch_folder[256];
 
-TN_UNUSED static int tn_scratch_drop(const char *path, const struct stat *s, int what, struct FTW *ftw)
+TN_UNUSED static int tn_scratch_drop(const char *path, const struct stat *s, int what,
+                                     struct FTW *ftw)
 {
     (void)s, (void)what, (void)ftw;
     return remove(path);
@@ -28,7 +30,8 @@ TN_UNUSED static const char *tn_scratch_path(const char *name)
     static int next;
     if (!tn_scratch_folder[0]) {
         const char *tmp = getenv("TMPDIR");
-        snprintf(tn_scratch_folder, sizeof tn_scratch_folder, "%s/titan-test-XXXXXX", tmp ? tmp : "/tmp");
+        snprintf(tn_scratch_folder, sizeof tn_scratch_folder, "%s/titan-test-XXXXXX",
+                 tmp ? tmp : "/tmp");
         if (!mkdtemp(tn_scratch_folder)) perror(tn_scratch_folder), exit(1);
         atexit(tn_scratch_remove);
     }

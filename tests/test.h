@@ -1,10 +1,10 @@
 /* test.h - the whole test framework: count what was checked, say what failed, end with one line.
  *
- * A test program checks with TN_CHECK and friends (a failed check prints file, line and expression to standard error and the
- * program goes on), says what it had to leave out with tn_test_skip, and ends with
- *     return tn_test_done("subject");
- * which prints "subject: N passed, N failed" (", N skipped" where some were) and returns the exit status. tests/run.py reads
- * that line. Programs run from the top of the source tree.
+ * A test program checks with TN_CHECK and friends (a failed check prints file, line and expression
+ * to standard error and the program goes on), says what it had to leave out with tn_test_skip, and
+ * ends with return tn_test_done("subject"); which prints "subject: N passed, N failed" (", N
+ * skipped" where some were) and returns the exit status. tests/run.py reads that line. Programs run
+ * from the top of the source tree.
  */
 #ifndef TN_TESTS_TEST_H
 #define TN_TESTS_TEST_H
@@ -18,7 +18,8 @@
 static int64_t tn_test_passed, tn_test_failed, tn_test_skipped;
 
 /* Returns `ok`, so that a test can stop using what is broken: if (!TN_CHECK(p)) return; */
-TN_UNUSED TN_PRINTF(4, 5) static bool tn_test_check(bool ok, const char *file, int line, const char *fmt, ...)
+TN_UNUSED TN_PRINTF(4, 5) static bool tn_test_check(bool ok, const char *file, int line,
+                                                    const char *fmt, ...)
 {
     if (ok) {
         tn_test_passed++;
@@ -41,17 +42,19 @@ TN_UNUSED TN_PRINTF(4, 5) static bool tn_test_check(bool ok, const char *file, i
 #define TN_CHECK_OK(call) tn_test_ok((call), __FILE__, __LINE__, #call)
 TN_UNUSED static bool tn_test_ok(tn_status st, const char *file, int line, const char *call)
 {
-    return tn_test_check(st == TN_OK, file, line, "%s: status %d: %s", call, (int)st, tn_error_text());
+    return tn_test_check(st == TN_OK, file, line, "%s: status %d: %s", call, (int)st,
+                         tn_error_text());
 }
 
 /* The call fails with `code` and a record that contains `part`; the record is cleared. */
-#define TN_CHECK_FAILS(call, code, part) tn_test_fails((call), (code), (part), __FILE__, __LINE__, #call)
-TN_UNUSED static bool tn_test_fails(tn_status st, tn_status code, const char *part, const char *file, int line,
-                                    const char *call)
+#define TN_CHECK_FAILS(call, code, part)                                                           \
+    tn_test_fails((call), (code), (part), __FILE__, __LINE__, #call)
+TN_UNUSED static bool tn_test_fails(tn_status st, tn_status code, const char *part,
+                                    const char *file, int line, const char *call)
 {
     bool ok = tn_test_check(st == code && strstr(tn_error_text(), part), file, line,
-                            "%s: status %d and '%s', expected %d and '...%s...'", call, (int)st, tn_error_text(),
-                            (int)code, part);
+                            "%s: status %d and '%s', expected %d and '...%s...'", call, (int)st,
+                            tn_error_text(), (int)code, part);
     tn_error_clear();
     return ok;
 }
@@ -61,11 +64,13 @@ TN_UNUSED static bool tn_test_fails(tn_status st, tn_status code, const char *pa
 TN_UNUSED static bool tn_test_text(const char *got, const char *want, const char *file, int line)
 {
     bool ok = got && want && strcmp(got, want) == 0;
-    return tn_test_check(ok, file, line, "got '%s', expected '%s'", got ? got : "(null)", want ? want : "(null)");
+    return tn_test_check(ok, file, line, "got '%s', expected '%s'", got ? got : "(null)",
+                         want ? want : "(null)");
 }
 
-/* Calls fn(arg) with the first, the second, ... allocation failing until it succeeds: each failure must be TN_FAILED with a
- * message (leaks are the address sanitizer's business). Returns how many allocations were made to fail. */
+/* Calls fn(arg) with the first, the second, ... allocation failing until it succeeds: each failure
+ * must be TN_FAILED with a message (leaks are the address sanitizer's business). Returns how many
+ * allocations were made to fail. */
 TN_UNUSED static int64_t tn_test_each_alloc(tn_status (*fn)(void *arg), void *arg)
 {
     for (int64_t n = 1; n < 100000; n++) {
@@ -74,7 +79,8 @@ TN_UNUSED static int64_t tn_test_each_alloc(tn_status (*fn)(void *arg), void *ar
         tn_mem_fail_at(0);
         if (st == TN_OK) return n - 1;
         tn_test_check(st == TN_FAILED && tn_error_text()[0], __FILE__, __LINE__,
-                      "allocation %lld failing: status %d, '%s'", (long long)n, (int)st, tn_error_text());
+                      "allocation %lld failing: status %d, '%s'", (long long)n, (int)st,
+                      tn_error_text());
         tn_error_clear();
     }
     tn_test_check(false, __FILE__, __LINE__, "100000 failing allocations and no success");
@@ -88,8 +94,8 @@ TN_UNUSED static void tn_test_skip(const char *what, const char *why)
     printf("skip: %s: %s\n", what, why);
 }
 
-/* "../shared/golden/NAME" (the complete set beside the repository) or "tests/golden/NAME"; when neither exists the skip is
- * counted and NULL returned. The text lives until the next call. */
+/* "../shared/golden/NAME" (the complete set beside the repository) or "tests/golden/NAME"; when
+ * neither exists the skip is counted and NULL returned. The text lives until the next call. */
 TN_UNUSED static const char *tn_test_golden(const char *name)
 {
     static const char *const places[] = {"../shared/golden", "tests/golden"};
@@ -105,7 +111,8 @@ TN_UNUSED static const char *tn_test_golden(const char *name)
 
 TN_UNUSED static int tn_test_done(const char *subject)
 {
-    printf("%s: %lld passed, %lld failed", subject, (long long)tn_test_passed, (long long)tn_test_failed);
+    printf("%s: %lld passed, %lld failed", subject, (long long)tn_test_passed,
+           (long long)tn_test_failed);
     if (tn_test_skipped) printf(", %lld skipped", (long long)tn_test_skipped);
     printf("\n");
     if (tn_test_passed + tn_test_failed == 0) fprintf(stderr, "%s: nothing was checked\n", subject);

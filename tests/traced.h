@@ -1,4 +1,5 @@
-/* traced.h - what the tests of tracing share: a recipe as text, its graph, and what a graph holds. */
+/* traced.h - what the tests of tracing share: a recipe as text, its graph, and what a graph holds.
+ */
 #ifndef TN_TESTS_TRACED_H
 #define TN_TESTS_TRACED_H
 #include "graph/op.h"
@@ -71,18 +72,21 @@ TN_UNUSED static int count_op(const tn_graph *g, tn_op_id op)
     return n;
 }
 
-TN_UNUSED static void check_init(const tn_graph *g, const char *name, const char *init, double std, double bound)
+TN_UNUSED static void check_init(const tn_graph *g, const char *name, const char *init, double std,
+                                 double bound)
 {
     const tn_node *n = find_state(g, name);
     if (!TN_CHECK_MSG(n, "no %s", name)) return;
     TN_CHECK_TEXT(tn_node_attr_text(n, "init"), init);
-    TN_CHECK_MSG(fabs(tn_node_attr_num(n, "std") - std) < 1e-15, "%s: std %.17g", name, tn_node_attr_num(n, "std"));
+    TN_CHECK_MSG(fabs(tn_node_attr_num(n, "std") - std) < 1e-15, "%s: std %.17g", name,
+                 tn_node_attr_num(n, "std"));
     TN_CHECK_MSG(fabs(tn_node_attr_num(n, "bound") - bound) < 1e-15, "%s: bound %.17g", name,
                  tn_node_attr_num(n, "bound"));
 }
 
-TN_UNUSED static const char gqa[] = "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 4, "
-                          "dim = 96, n_heads = 6, "
-                          "n_kv_heads = 2, ffn_dim = 200, vocab_size = 257, rope = { theta = 1e4 } } }";
+TN_UNUSED static const char gqa[] =
+    "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 4, "
+    "dim = 96, n_heads = 6, "
+    "n_kv_heads = 2, ffn_dim = 200, vocab_size = 257, rope = { theta = 1e4 } } }";
 
 #endif

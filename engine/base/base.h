@@ -1,11 +1,13 @@
-/* base.h - what every file of titan may use: status codes, the error record, small compiler helpers.
+/* base.h - what every file of titan may use: status codes, the error record, small compiler
+ * helpers.
  *
- * A function that can fail returns tn_status (ignoring it is a compile error) and writes its results, which come last, only
- * on success. The first function that knows the cause writes the message with TN_FAIL; callers may add lines with
- * TN_TRY_WHILE; nobody prints on the way: lua/titan.c prints the record once. The record is per thread.
+ * A function that can fail returns tn_status (ignoring it is a compile error) and writes its
+ * results, which come last, only on success. The first function that knows the cause writes the
+ * message with TN_FAIL; callers may add lines with TN_TRY_WHILE; nobody prints on the way:
+ * lua/titan.c prints the record once. The record is per thread.
  *
- * The message of TN_FAIL reads "WHERE: WHAT; MEND" (recipe key, file and offset, or module path first; the nearest legal
- * value last).
+ * The message of TN_FAIL reads "WHERE: WHAT; MEND" (recipe key, file and offset, or module path
+ * first; the nearest legal value last).
  */
 #ifndef TN_ENGINE_BASE_BASE_H
 #define TN_ENGINE_BASE_BASE_H
@@ -29,12 +31,14 @@
 
 TN_C_BEGIN
 
-/* The values are exit statuses (reference: docs/recipes.md): 1 failed while running, 2 the user's input cannot work. */
+/* The values are exit statuses (reference: docs/recipes.md): 1 failed while running, 2 the user's
+ * input cannot work. */
 typedef enum tn_status {
     TN_OK = 0,
-    TN_FAILED = 1,    /* while running: disk, memory, NaN policy, parity missed */
-    TN_BAD_INPUT = 2, /* command line, recipe, model, layout, data, file: nothing on disk has changed */
-    TN_STOPPED = 3,   /* by a signal, after a clean stop */
+    TN_FAILED = 1, /* while running: disk, memory, NaN policy, parity missed */
+    TN_BAD_INPUT =
+        2, /* command line, recipe, model, layout, data, file: nothing on disk has changed */
+    TN_STOPPED = 3, /* by a signal, after a clean stop */
 } tn_status;
 
 /* Start the thread's error record; returns `code`, so that `return tn_error(...)` works. */
@@ -46,7 +50,8 @@ tn_status tn_error_while(tn_status code, const char *fmt, ...) TN_PRINTF(2, 3);
 /* The same without "while": a row of a table that belongs to the error. */
 tn_status tn_error_note(tn_status code, const char *fmt, ...) TN_PRINTF(2, 3);
 
-/* The record of this thread: the first line, then context lines, separated by newlines. "" if there is none. */
+/* The record of this thread: the first line, then context lines, separated by newlines. "" if there
+ * is none. */
 const char *tn_error_text(void);
 
 /* Forget the record (a caller that handles the failure itself). */
@@ -67,7 +72,6 @@ tn_status tn_error_give(tn_status code, const char *text);
         tn_status tn_try_ = (expr);                                                                \
         if (tn_try_ != TN_OK) return tn_error_while(tn_try_, __VA_ARGS__);                         \
     } while (0)
-
 
 TN_C_END
 #endif

@@ -20,12 +20,14 @@ static void read_line(const char *path, char *line, size_t size)
     line[n] = 0;
 }
 
-/* Seconds that this thread has run or stood in the queue for a core: its age, as long as it has never slept. */
+/* Seconds that this thread has run or stood in the queue for a core: its age, as long as it has
+ * never slept. */
 static double awake_s(void)
 {
     char line[256];
     struct timespec ran;
-    unsigned long long queued_ns = 0; /* the second number; the first, of what ran, is renewed with the kernel's ticks only */
+    unsigned long long queued_ns =
+        0; /* the second number; the first, of what ran, is renewed with the kernel's ticks only */
     read_line("/proc/thread-self/schedstat", line, sizeof line);
     sscanf(line, "%*s %llu", &queued_ns);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
@@ -39,12 +41,14 @@ double tn_clock_since_start_s(void)
     unsigned long long ticks = 0;
     double awake = awake_s(), tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
     read_line("/proc/self/stat", line, sizeof line);
-    /* field 22, counted behind the program's name, which may hold blanks and brackets itself (man 5 proc) */
+    /* field 22, counted behind the program's name, which may hold blanks and brackets itself (man 5
+     * proc) */
     const char *p = strrchr(line, ')');
     for (int field = 2; p && field < 22; field++) p = strchr(p + 1, ' ');
     if (!p || sscanf(p, " %llu", &ticks) != 1) return 0;
     clock_gettime(CLOCK_BOOTTIME, &t);
-    double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - (double)ticks * tick; /* at most one tick too much */
+    double age = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec -
+                 (double)ticks * tick; /* at most one tick too much */
     return awake > age - tick && awake < age ? awake : age;
 }
 

@@ -8,8 +8,8 @@ TN_C_BEGIN
 /* Monotonic, from an arbitrary start; nanosecond resolution. */
 double tn_clock_s(void);
 
-/* Since this process was started, loader and all: exact while its first thread has not slept, later up to 10 ms too much
- * (the kernel counts a process's start in ticks). */
+/* Since this process was started, loader and all: exact while its first thread has not slept, later
+ * up to 10 ms too much (the kernel counts a process's start in ticks). */
 double tn_clock_since_start_s(void);
 
 /* "2025-01-31 23:59:58.123", local time. */

@@ -54,14 +54,16 @@ static tn_status parse_one(const char *where, const char *item, size_t len)
         *colon = 0;
         n = strtoll(colon + 1, &end, 10);
         if (end == colon + 1 || *end || n < 1)
-            TN_FAIL(TN_BAD_INPUT, "%s: '%s:%s' counts from 1, as in '%s:1'", where, word, colon + 1, word);
+            TN_FAIL(TN_BAD_INPUT, "%s: '%s:%s' counts from 1, as in '%s:1'", where, word, colon + 1,
+                    word);
     }
     for (int i = 0; i < TN_N_FAULTS; i++) {
         if (strcmp(word, names[i]) != 0) continue;
         tn_fault_arm((tn_fault)i, n);
         return TN_OK;
     }
-    TN_FAIL(TN_BAD_INPUT, "%s: no fault point '%s'%s", where, word, tn_text_hint(word, names, TN_N_FAULTS).s);
+    TN_FAIL(TN_BAD_INPUT, "%s: no fault point '%s'%s", where, word,
+            tn_text_hint(word, names, TN_N_FAULTS).s);
 }
 
 tn_status tn_fault_parse(const char *where, const char *spec)

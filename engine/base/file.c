@@ -21,7 +21,7 @@ enum { PATH_BYTES = 4096 };
 
 struct tn_file {
     int fd;
-    bool temporary;         /* stands under `temp` until it is published */
+    bool temporary;        /* stands under `temp` until it is published */
     char path[PATH_BYTES]; /* the name it will have, or has */
     char temp[PATH_BYTES + 32];
 };
@@ -29,8 +29,8 @@ struct tn_file {
 tn_status tn_file_error(const char *path, const char *action)
 {
     int e = errno;
-    bool user = e == ENOENT || e == ENOTDIR || e == EISDIR || e == EACCES || e == EPERM || e == ELOOP || e == ENAMETOOLONG ||
-                e == EROFS || e == EEXIST;
+    bool user = e == ENOENT || e == ENOTDIR || e == EISDIR || e == EACCES || e == EPERM ||
+                e == ELOOP || e == ENAMETOOLONG || e == EROFS || e == EEXIST;
     TN_FAIL(user ? TN_BAD_INPUT : TN_FAILED, "%s: cannot %s: %s", path, action, strerror(e));
 }
 
@@ -72,14 +72,14 @@ tn_status tn_file_read(const char *path, int64_t limit, char **out, int64_t *n_o
         errno = EISDIR;
         st = tn_file_error(path, "read");
     } else if (info.st_size > limit) {
-        st = tn_error(TN_BAD_INPUT, "%s: %s, at most %s can be read here", path, tn_text_bytes(info.st_size).s,
-                      tn_text_bytes(limit).s);
+        st = tn_error(TN_BAD_INPUT, "%s: %s, at most %s can be read here", path,
+                      tn_text_bytes(info.st_size).s, tn_text_bytes(limit).s);
     }
     if (!st) st = tn_alloc((size_t)info.st_size + 1, &mem);
     if (!st) st = read_all(fd, path, mem, info.st_size, &n);
     if (!st && n != info.st_size)
-        st = tn_error(TN_FAILED, "%s: ended after %lld of %lld bytes while it was read", path, (long long)n,
-                      (long long)info.st_size);
+        st = tn_error(TN_FAILED, "%s: ended after %lld of %lld bytes while it was read", path,
+                      (long long)n, (long long)info.st_size);
     close(fd);
     if (st) {
         tn_free(mem);
@@ -136,7 +136,9 @@ tn_status tn_file_put(tn_file *f, const void *data, size_t n)
 {
     const char *from = data;
     while (n) {
-        ssize_t w = tn_fault_hit(TN_FAULT_FILE_WRITE) ? -1 : write(f->fd, from, n < PIECE_BYTES ? n : PIECE_BYTES);
+        ssize_t w = tn_fault_hit(TN_FAULT_FILE_WRITE)
+                        ? -1
+                        : write(f->fd, from, n < PIECE_BYTES ? n : PIECE_BYTES);
         if (w < 0 && errno == EINTR) continue;
         if (w < 0) return tn_file_error(f->path, "write");
         from += w;
@@ -156,7 +158,8 @@ static tn_status sync_folder_of(const char *path)
     int fd = -1;
     TN_TRY(open_file(folder, "open", O_RDONLY | O_DIRECTORY, &fd));
     int bad = tn_fault_hit(TN_FAULT_FILE_SYNC) || fsync(fd) != 0;
-    tn_status st = bad && errno != EINVAL ? tn_file_error(folder, "sync") : TN_OK; /* EINVAL: a file system without it */
+    tn_status st = bad && errno != EINVAL ? tn_file_error(folder, "sync")
+                                          : TN_OK; /* EINVAL: a file system without it */
     close(fd);
     return st;
 }

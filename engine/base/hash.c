@@ -1,4 +1,5 @@
-#define XXH_STATIC_LINKING_ONLY /* the size of XXH64_state_t: a state lives in the caller's storage */
+#define XXH_STATIC_LINKING_ONLY /* the size of XXH64_state_t: a state lives in the caller's        \
+                                   storage */
 #include "engine/base/hash.h"
 
 #include <string.h>
@@ -11,7 +12,8 @@ _Static_assert(sizeof(XXH64_state_t) <= sizeof(tn_hash), "tn_hash holds the libr
 
 const char *tn_hash_library(void)
 {
-    return "xxhash " DIGITS(XXH_VERSION_MAJOR) "." DIGITS(XXH_VERSION_MINOR) "." DIGITS(XXH_VERSION_RELEASE);
+    return "xxhash " DIGITS(XXH_VERSION_MAJOR) "." DIGITS(XXH_VERSION_MINOR) "." DIGITS(
+        XXH_VERSION_RELEASE);
 }
 
 uint64_t tn_hash_xxh64(const void *data, size_t n, uint64_t seed)

@@ -7,7 +7,8 @@
 #include "engine/base/mem.h"
 #include "engine/base/text.h"
 
-/* The library's values are refcounted and mutable; here they are neither, so a tree is const from its root on. */
+/* The library's values are refcounted and mutable; here they are neither, so a tree is const from
+ * its root on. */
 static json_t *value(const tn_json *j)
 {
     return (json_t *)(uintptr_t)j;
@@ -35,7 +36,8 @@ static void *take(size_t bytes)
     return NULL;
 }
 
-/* The library descends one C frame for each level, so the limit is enforced before it sees the text. */
+/* The library descends one C frame for each level, so the limit is enforced before it sees the
+ * text. */
 static tn_status check_depth(const char *where, const char *text, int64_t n)
 {
     int depth = 0;
@@ -43,15 +45,14 @@ static tn_status check_depth(const char *where, const char *text, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         char c = text[i];
         if (quoted) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                quoted = false;
+            if (c == '\\') i++;
+            else if (c == '"') quoted = false;
         } else if (c == '"') {
             quoted = true;
         } else if (c == '{' || c == '[') {
             if (++depth > TN_JSON_MAX_DEPTH)
-                TN_FAIL(TN_BAD_INPUT, "%s: byte %lld: nested deeper than %d levels", where, (long long)i, TN_JSON_MAX_DEPTH);
+                TN_FAIL(TN_BAD_INPUT, "%s: byte %lld: nested deeper than %d levels", where,
+                        (long long)i, TN_JSON_MAX_DEPTH);
         } else if (c == '}' || c == ']') {
             depth--;
         }
@@ -59,11 +60,13 @@ static tn_status check_depth(const char *where, const char *text, int64_t n)
     return TN_OK;
 }
 
-/* The library quotes the text it stumbled over: line ends and terminal escapes must not reach a one-line message. */
+/* The library quotes the text it stumbled over: line ends and terminal escapes must not reach a
+ * one-line message. */
 static const char *one_line(json_error_t *error)
 {
     for (char *c = error->text; *c; c++) {
-        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 && (unsigned char)c[1] < 0xa0;
+        bool c1 = (unsigned char)c[0] == 0xc2 && (unsigned char)c[1] >= 0x80 &&
+                  (unsigned char)c[1] < 0xa0;
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
         if (c1) c[0] = c[1] = '?';
     }
@@ -74,7 +77,8 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
 {
     json_error_t error;
     if (n > TN_JSON_MAX_BYTES)
-        TN_FAIL(TN_BAD_INPUT, "%s: %s of JSON, at most %s", where, tn_text_bytes(n).s, tn_text_bytes(TN_JSON_MAX_BYTES).s);
+        TN_FAIL(TN_BAD_INPUT, "%s: %s of JSON, at most %s", where, tn_text_bytes(n).s,
+                tn_text_bytes(TN_JSON_MAX_BYTES).s);
     TN_TRY(check_depth(where, text, n));
     json_set_alloc_funcs(take, tn_free);
     starved = false;
@@ -84,8 +88,8 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
         TN_FAIL(TN_FAILED, "%s: memory: cannot hold %s of JSON", where, tn_text_bytes(n).s);
     }
     if (!j)
-        TN_FAIL(TN_BAD_INPUT, "%s: line %d, column %d (byte %d): %s; expected strict JSON", where, error.line, error.column,
-                error.position, one_line(&error));
+        TN_FAIL(TN_BAD_INPUT, "%s: line %d, column %d (byte %d): %s; expected strict JSON", where,
+                error.line, error.column, error.position, one_line(&error));
     *out = tree(j);
     return TN_OK;
 }
@@ -109,14 +113,21 @@ tn_json_kind tn_json_kind_of(const tn_json *j)
 {
     if (!j) return TN_JSON_NULL;
     switch (json_typeof(value(j))) {
-    case JSON_OBJECT: return TN_JSON_OBJECT;
-    case JSON_ARRAY: return TN_JSON_ARRAY;
-    case JSON_STRING: return TN_JSON_STRING;
-    case JSON_INTEGER: return TN_JSON_INT;
-    case JSON_REAL: return TN_JSON_REAL;
+    case JSON_OBJECT:
+        return TN_JSON_OBJECT;
+    case JSON_ARRAY:
+        return TN_JSON_ARRAY;
+    case JSON_STRING:
+        return TN_JSON_STRING;
+    case JSON_INTEGER:
+        return TN_JSON_INT;
+    case JSON_REAL:
+        return TN_JSON_REAL;
     case JSON_TRUE:
-    case JSON_FALSE: return TN_JSON_BOOL;
-    case JSON_NULL: break;
+    case JSON_FALSE:
+        return TN_JSON_BOOL;
+    case JSON_NULL:
+        break;
     }
     return TN_JSON_NULL;
 }
@@ -174,7 +185,8 @@ bool tn_json_bool(const tn_json *j, bool *out)
 static tn_json_pair pair_at(json_t *object, void *iter)
 {
     if (!iter) return (tn_json_pair){0};
-    return (tn_json_pair){json_object_iter_key(iter), tree(json_object_iter_value(iter)), object, iter};
+    return (tn_json_pair){json_object_iter_key(iter), tree(json_object_iter_value(iter)), object,
+                          iter};
 }
 
 tn_json_pair tn_json_first(const tn_json *object)

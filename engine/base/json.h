@@ -1,11 +1,12 @@
 /* json.h - strict JSON, read-only. This is the door of the JSON library.
  *
- * Refused: duplicate keys, anything behind the value, trailing commas, comments, NaN, numbers that do not fit an int64 or a
- * double, bytes that are no UTF-8, NUL in strings, nesting or sizes above the limits. So every string is a C string and a key
- * means one thing. Errors: "WHERE: line 3, column 7 (byte 41): what; ...", TN_BAD_INPUT.
+ * Refused: duplicate keys, anything behind the value, trailing commas, comments, NaN, numbers that
+ * do not fit an int64 or a double, bytes that are no UTF-8, NUL in strings, nesting or sizes above
+ * the limits. So every string is a C string and a key means one thing. Errors: "WHERE: line 3,
+ * column 7 (byte 41): what; ...", TN_BAD_INPUT.
  *
- * A tree is freed as a whole by its root. Asking a value for what it is not gives NULL, false, 0: callers check and say what
- * they expected.
+ * A tree is freed as a whole by its root. Asking a value for what it is not gives NULL, false, 0:
+ * callers check and say what they expected.
  */
 #ifndef TN_ENGINE_BASE_JSON_H
 #define TN_ENGINE_BASE_JSON_H
@@ -31,19 +32,20 @@ typedef struct tn_json tn_json;
 const char *tn_json_library(void); /* "jansson 2.14": what was built with */
 
 /* text: n bytes, NUL not needed. `where` opens every message (a path, "FILE header"). */
-tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn_json **out) TN_MUST_USE;
+tn_status tn_json_parse(const char *where, const char *text, int64_t n,
+                        const tn_json **out) TN_MUST_USE;
 tn_status tn_json_read(const char *path, const tn_json **out) TN_MUST_USE;
 void tn_json_free(const tn_json *root); /* NULL is fine; roots only */
 
 /* Every function takes NULL as "absent": tn_json_string(tn_json_find(o, "key")) is safe. */
-tn_json_kind tn_json_kind_of(const tn_json *j);       /* TN_JSON_NULL for NULL */
-const char *tn_json_kind_name(tn_json_kind kind);     /* "a number", "an object": for messages */
-int64_t tn_json_count(const tn_json *j);              /* elements or keys; 0 for the rest */
+tn_json_kind tn_json_kind_of(const tn_json *j);   /* TN_JSON_NULL for NULL */
+const char *tn_json_kind_name(tn_json_kind kind); /* "a number", "an object": for messages */
+int64_t tn_json_count(const tn_json *j);          /* elements or keys; 0 for the rest */
 const tn_json *tn_json_find(const tn_json *object, const char *key);
 const tn_json *tn_json_at(const tn_json *array, int64_t i);
-const char *tn_json_string(const tn_json *j);         /* NULL if it is no string */
-bool tn_json_int(const tn_json *j, int64_t *out);     /* written without point and exponent */
-bool tn_json_number(const tn_json *j, double *out);   /* INT or REAL */
+const char *tn_json_string(const tn_json *j);       /* NULL if it is no string */
+bool tn_json_int(const tn_json *j, int64_t *out);   /* written without point and exponent */
+bool tn_json_number(const tn_json *j, double *out); /* INT or REAL */
 bool tn_json_bool(const tn_json *j, bool *out);
 
 /* The pairs of an object in the order of the text:

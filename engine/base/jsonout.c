@@ -13,7 +13,8 @@ static int sequence(const unsigned char *s)
     for (int i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
     bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f); /* surrogates, above U+10FFFF */
+    bool beyond = (s[0] == 0xed && s[1] > 0x9f) ||
+                  (s[0] == 0xf4 && s[1] > 0x8f); /* surrogates, above U+10FFFF */
     return overlong || beyond ? 0 : n;
 }
 
@@ -23,16 +24,11 @@ static void quote(tn_text *t, const char *text)
     tn_text_put(t, "\"", 1);
     while (*s) {
         int n = sequence(s);
-        if (n == 0)
-            tn_text_put(t, "\xef\xbf\xbd", 3);
-        else if (*s == '"' || *s == '\\')
-            tn_text_add(t, "\\%c", *s);
-        else if (*s == '\n')
-            tn_text_put(t, "\\n", 2);
-        else if (*s < 0x20)
-            tn_text_add(t, "\\u%04x", *s);
-        else
-            tn_text_put(t, (const char *)s, (size_t)n);
+        if (n == 0) tn_text_put(t, "\xef\xbf\xbd", 3);
+        else if (*s == '"' || *s == '\\') tn_text_add(t, "\\%c", *s);
+        else if (*s == '\n') tn_text_put(t, "\\n", 2);
+        else if (*s < 0x20) tn_text_add(t, "\\u%04x", *s);
+        else tn_text_put(t, (const char *)s, (size_t)n);
         s += n ? n : 1;
     }
     tn_text_put(t, "\"", 1);
@@ -77,10 +73,8 @@ void tn_jsonout_close(tn_jsonout *w)
 void tn_jsonout_string(tn_jsonout *w, const char *key, const char *s)
 {
     before(w, key);
-    if (s)
-        quote(w->text, s);
-    else
-        tn_text_put(w->text, "null", 4);
+    if (s) quote(w->text, s);
+    else tn_text_put(w->text, "null", 4);
 }
 
 void tn_jsonout_int(tn_jsonout *w, const char *key, int64_t n)
@@ -92,10 +86,8 @@ void tn_jsonout_int(tn_jsonout *w, const char *key, int64_t n)
 /* A reader tells reals from integers by the point. */
 static void real(tn_text *t, double x, const char *digits)
 {
-    if (!isfinite(x))
-        tn_text_put(t, "null", 4);
-    else
-        tn_text_add(t, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
+    if (!isfinite(x)) tn_text_put(t, "null", 4);
+    else tn_text_add(t, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 
 void tn_jsonout_double(tn_jsonout *w, const char *key, double x)

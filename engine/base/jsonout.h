@@ -5,8 +5,9 @@
  *     tn_jsonout_int(&w, "step", 12);
  *     tn_jsonout_close(&w);
  *
- * A key inside objects, NULL inside lists and at the top. Bytes that are no UTF-8 become U+FFFD; NaN and infinities, which
- * JSON lacks, become null; other floats read back to the same bits. A failed allocation is remembered by the text.
+ * A key inside objects, NULL inside lists and at the top. Bytes that are no UTF-8 become U+FFFD;
+ * NaN and infinities, which JSON lacks, become null; other floats read back to the same bits. A
+ * failed allocation is remembered by the text.
  */
 #ifndef TN_ENGINE_BASE_JSONOUT_H
 #define TN_ENGINE_BASE_JSONOUT_H

@@ -41,13 +41,15 @@ void tn_log(tn_log_level level, const char *fmt, ...)
     va_end(ap);
     if (level >= shown) {
         bool bare = level == TN_LOG_INFO;
-        int n = snprintf(line, sizeof line, "%s%s%s%s\n", bare ? "" : "titan: ", bare ? "" : names[level], bare ? "" : ": ",
-                         text);
+        int n = snprintf(line, sizeof line, "%s%s%s%s\n",
+                         bare ? "" : "titan: ", bare ? "" : names[level], bare ? "" : ": ", text);
         ssize_t w = write(STDERR_FILENO, line, (size_t)n);
         (void)w; /* nobody is left to be told */
     }
     if (file) {
-        int n = snprintf(line, sizeof line, "%s rank %d %s: %s\n", tn_clock_now().s, rank, names[level], text);
-        if (tn_file_put(file, line, (size_t)n) != TN_OK) tn_error_clear(); /* a full disk must not stop the run */
+        int n = snprintf(line, sizeof line, "%s rank %d %s: %s\n", tn_clock_now().s, rank,
+                         names[level], text);
+        if (tn_file_put(file, line, (size_t)n) != TN_OK)
+            tn_error_clear(); /* a full disk must not stop the run */
     }
 }

@@ -23,7 +23,8 @@ static tn_status map_fd(int fd, const char *path, tn_map *out)
         return TN_OK;
     }
     void *p = MAP_FAILED;
-    if (!tn_fault_hit(TN_FAULT_MAP)) p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (!tn_fault_hit(TN_FAULT_MAP))
+        p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return tn_file_error(path, "map");
     *out = (tn_map){.data = p, .n = info.st_size};
     return TN_OK;

@@ -10,7 +10,8 @@ typedef struct tn_map {
     int64_t n;
 } tn_map;
 
-/* TN_BAD_INPUT if the path is missing or no regular file. The file must not shrink while it is mapped. */
+/* TN_BAD_INPUT if the path is missing or no regular file. The file must not shrink while it is
+ * mapped. */
 tn_status tn_map_open(const char *path, tn_map *out) TN_MUST_USE;
 void tn_map_close(tn_map *map); /* a zero-initialised one is fine */
 

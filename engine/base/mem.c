@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Hostile: arrays move at nearly every growth and each arena block is a heap block of its own, where a sanitizer sees its ends. */
+/* Hostile: arrays move at nearly every growth and each arena block is a heap block of its own,
+ * where a sanitizer sees its ends. */
 #ifdef TN_HOSTILE
 enum { FIRST_ITEMS = 1, BLOCK_BYTES = 1 };
 #else
@@ -57,7 +58,6 @@ tn_status tn_grow(void **items, int64_t *capacity, int64_t need, size_t size)
     *capacity = cap;
     return TN_OK;
 }
-
 
 struct tn_arena_block {
     struct tn_arena_block *next;

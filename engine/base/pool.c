@@ -1,13 +1,15 @@
 /* pool.c - threads that share one parallel-for (contract in pool.h).
  *
  * NOTES ON THE POOL
- * (1) `state` holds generation << 32 | OPEN | number of workers inside. Only the caller changes generation and OPEN; a worker
- *     enters by compare-and-swap on the whole word, so it can enter only the run it looked at, and only while that is open.
- * (2) fn, arg and n_tiles change only while the run is closed and no worker is inside.
- * (3) The caller closes the run when no tile is left, and waits for the workers inside. A worker that wakes too late finds the
- *     run closed and goes back to sleep: nobody waits for a thread that has no tile.
- * (4) Who goes to sleep first announces it (sleepers, caller_sleeps) and then looks at `state` again under the lock; who changes
- *     `state` changes it first and then looks at the announcement. Both orders are sequentially consistent: no wake-up is lost.
+ * (1) `state` holds generation << 32 | OPEN | number of workers inside. Only the caller changes
+ * generation and OPEN; a worker enters by compare-and-swap on the whole word, so it can enter only
+ * the run it looked at, and only while that is open. (2) fn, arg and n_tiles change only while the
+ * run is closed and no worker is inside. (3) The caller closes the run when no tile is left, and
+ * waits for the workers inside. A worker that wakes too late finds the run closed and goes back to
+ * sleep: nobody waits for a thread that has no tile. (4) Who goes to sleep first announces it
+ * (sleepers, caller_sleeps) and then looks at `state` again under the lock; who changes `state`
+ * changes it first and then looks at the announcement. Both orders are sequentially consistent: no
+ * wake-up is lost.
  */
 #include "engine/base/pool.h"
 #include "engine/base/mem.h"
@@ -23,7 +25,8 @@
 #define OPEN ((uint64_t)1 << 16)
 #define INSIDE (OPEN - 1)
 
-/* Longer than a kernel launch by the executor, shorter than what the scheduler would give to somebody else. */
+/* Longer than a kernel launch by the executor, shorter than what the scheduler would give to
+ * somebody else. */
 enum { SPIN_NS = 20000, LINE = 64 };
 
 typedef struct worker {
@@ -50,11 +53,19 @@ struct tn_pool {
 };
 
 #if defined __x86_64__ || defined __i386__
-static inline void relax(void) { __builtin_ia32_pause(); }
+static inline void relax(void)
+{
+    __builtin_ia32_pause();
+}
 #elif defined __aarch64__
-static inline void relax(void) { __asm__ volatile("yield"); }
+static inline void relax(void)
+{
+    __asm__ volatile("yield");
+}
 #else
-static inline void relax(void) { }
+static inline void relax(void)
+{
+}
 #endif
 
 static int64_t now_ns(void)
@@ -64,7 +75,10 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static uint64_t generation(uint64_t state) { return state >> 32; }
+static uint64_t generation(uint64_t state)
+{
+    return state >> 32;
+}
 
 /* Is there a run that the worker, whose last run was `seen`, may enter? */
 static bool ready(tn_pool *p, uint64_t seen)
@@ -95,7 +109,8 @@ static bool spin(tn_pool *p, bool (*until)(tn_pool *, uint64_t), uint64_t seen)
 static void work(tn_pool *p, int thread)
 {
     int64_t n = p->n_tiles, tile;
-    while ((tile = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n) p->fn(p->arg, tile, thread);
+    while ((tile = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < n)
+        p->fn(p->arg, tile, thread);
 }
 
 static bool enter(tn_pool *p, uint64_t *seen)
@@ -143,8 +158,7 @@ static void wake(tn_pool *p, int64_t n)
 {
     if (atomic_load(&p->sleepers) == 0) return; /* (4) */
     pthread_mutex_lock(&p->lock);
-    if (n >= p->n_threads - 1)
-        pthread_cond_broadcast(&p->start);
+    if (n >= p->n_threads - 1) pthread_cond_broadcast(&p->start);
     else
         for (; n > 0; n--) pthread_cond_signal(&p->start);
     pthread_mutex_unlock(&p->lock);
@@ -176,8 +190,7 @@ void tn_pool_run(tn_pool *pool, int64_t n_tiles, tn_pool_fn fn, void *arg)
     if (n_tiles <= 0) return;
     fegetenv(&env); /* the default environment is MXCSR 0x1f80, FPCR 0 on arm64 */
     fesetenv(FE_DFL_ENV);
-    if (pool->n_threads > 1 && n_tiles > 1)
-        run_shared(pool, n_tiles, fn, arg);
+    if (pool->n_threads > 1 && n_tiles > 1) run_shared(pool, n_tiles, fn, arg);
     else
         for (int64_t t = 0; t < n_tiles; t++) fn(arg, t, 0);
     fesetenv(&env);
@@ -209,8 +222,9 @@ tn_status tn_pool_create(int n_threads, tn_pool **out)
         w->index = i + 1;
         int err = pthread_create(&w->thread, NULL, worker_main, w);
         if (err) {
-            st = tn_error(TN_FAILED, "threads: cannot start thread %d of %d: %s; use fewer (device.threads)", i + 2, n_threads,
-                          strerror(err));
+            st = tn_error(TN_FAILED,
+                          "threads: cannot start thread %d of %d: %s; use fewer (device.threads)",
+                          i + 2, n_threads, strerror(err));
             goto fail;
         }
         p->n_started++;

@@ -1,10 +1,12 @@
 /* pool.h - the thread pool: one parallel-for with tiles handed out dynamically.
  *
- * tn_pool_run calls fn(arg, tile, thread) for tile 0 .. n_tiles-1, each exactly once, on any thread, and returns when all
- * are done. The calling thread works too, as thread 0. Which thread computes a tile must never change a bit of the
- * result. A waiting thread spins for a few microseconds, then sleeps. One run at a time per pool.
+ * tn_pool_run calls fn(arg, tile, thread) for tile 0 .. n_tiles-1, each exactly once, on any
+ * thread, and returns when all are done. The calling thread works too, as thread 0. Which thread
+ * computes a tile must never change a bit of the result. A waiting thread spins for a few
+ * microseconds, then sleeps. One run at a time per pool.
  *
- * Every thread runs with the same MXCSR (round to nearest, no flush to zero, no denormals-are-zero).
+ * Every thread runs with the same MXCSR (round to nearest, no flush to zero, no
+ * denormals-are-zero).
  */
 #ifndef TN_ENGINE_BASE_POOL_H
 #define TN_ENGINE_BASE_POOL_H

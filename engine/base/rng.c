@@ -8,7 +8,8 @@
 
 tn_rng tn_rng_make(uint64_t seed, const char *name, uint64_t stream)
 {
-    uint64_t parts[2] = {seed, tn_hash_text(name)}; /* little-endian machines only, as all of titan */
+    uint64_t parts[2] = {seed,
+                         tn_hash_text(name)}; /* little-endian machines only, as all of titan */
     uint64_t key = tn_hash_xxh64(parts, sizeof parts, 0);
     return (tn_rng){{(uint32_t)key, (uint32_t)(key >> 32)}, stream};
 }
@@ -16,7 +17,8 @@ tn_rng tn_rng_make(uint64_t seed, const char *name, uint64_t stream)
 static inline void philox(tn_rng r, uint64_t index, uint32_t x[4])
 {
     uint32_t k0 = r.key[0], k1 = r.key[1];
-    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)r.stream, c3 = (uint32_t)(r.stream >> 32);
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)r.stream,
+             c3 = (uint32_t)(r.stream >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -60,7 +62,8 @@ uint64_t tn_rng_below(tn_rng r, uint64_t index, uint64_t n)
 
 uint64_t tn_rng_permute(tn_rng r, uint64_t n, uint64_t i)
 {
-    int half = 3; /* below 2^6 elements a Feistel network mixes poorly: walk a little longer instead */
+    int half =
+        3; /* below 2^6 elements a Feistel network mixes poorly: walk a little longer instead */
     while (half < 31 && n > 1ull << (2 * half)) half++;
     assert(i < n && n <= 1ull << (2 * half));
     const uint32_t mask = (uint32_t)((1ull << half) - 1);
@@ -78,7 +81,8 @@ uint64_t tn_rng_permute(tn_rng r, uint64_t n, uint64_t i)
     return i;
 }
 
-/* e^x for x in [-745, 709]: x = k ln 2 + f, Taylor to degree 13 on |f| <= 0.35. Relative error about 3e-16. */
+/* e^x for x in [-745, 709]: x = k ln 2 + f, Taylor to degree 13 on |f| <= 0.35. Relative error
+ * about 3e-16. */
 static double exp_own(double x)
 {
     double k = floor(x * 1.4426950408889634 + 0.5);
@@ -87,7 +91,8 @@ static double exp_own(double x)
     return ldexp(sum, (int)k);
 }
 
-/* log x, x positive and normal: x = m 2^k, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
+/* log x, x positive and normal: x = m 2^k, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m
+ * + 1)). */
 static double log_own(double x)
 {
     uint64_t u;
@@ -98,11 +103,12 @@ static double log_own(double x)
     memcpy(&m, &u, 8);
     double s = (m - 1) / (m + 1), z = s * s, sum = 0;
     for (int i = 21; i > 0; i -= 2) sum = sum * z + 1.0 / i;
-    return (double)k * 6.93147180369123816490e-01 + (2 * s * sum + (double)k * 1.90821492927058770002e-10);
+    return (double)k * 6.93147180369123816490e-01 +
+           (2 * s * sum + (double)k * 1.90821492927058770002e-10);
 }
 
-/* Marsaglia, Evaluating the normal distribution (2004): a Taylor series whose terms are all positive; the far tail, where
- * 1/2 - sum would cancel, by its continued fraction. */
+/* Marsaglia, Evaluating the normal distribution (2004): a Taylor series whose terms are all
+ * positive; the far tail, where 1/2 - sum would cancel, by its continued fraction. */
 double tn_rng_normal_cdf(double z)
 {
     double density = fabs(z) < 38 ? 0.398942280401432677939946 * exp_own(-0.5 * z * z) : 0;
@@ -123,12 +129,15 @@ double tn_rng_normal_cdf(double z)
 
 static inline double poly7(const double c[8], double x)
 {
-    return ((((((c[7] * x + c[6]) * x + c[5]) * x + c[4]) * x + c[3]) * x + c[2]) * x + c[1]) * x + c[0];
+    return ((((((c[7] * x + c[6]) * x + c[5]) * x + c[4]) * x + c[3]) * x + c[2]) * x + c[1]) * x +
+           c[0];
 }
 
-/* Wichura, Algorithm AS 241: the percentage points of the normal distribution (Applied Statistics 37, 1988), PPND16. */
-static const double mid_num[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
-                                  1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+/* Wichura, Algorithm AS 241: the percentage points of the normal distribution (Applied Statistics
+ * 37, 1988), PPND16. */
+static const double mid_num[8] = {3.3871328727963666080e0, 1.3314166789178437745e2,
+                                  1.9715909503065514427e3, 1.3731693765509461125e4,
+                                  4.5921953931549871457e4, 6.7265770927008700853e4,
                                   3.3430575583588128105e4, 2.5090809287301226727e3};
 static const double mid_den[8] = {1.0,
                                   4.2313330701600911252e1,
@@ -138,8 +147,9 @@ static const double mid_den[8] = {1.0,
                                   3.9307895800092710610e4,
                                   2.8729085735721942674e4,
                                   5.2264952788528545610e3};
-static const double near_num[8] = {1.42343711074968357734e0, 4.63033784615654529590e0,  5.76949722146069140550e0,
-                                   3.64784832476320460504e0, 1.27045825245236838258e0,  2.41780725177450611770e-1,
+static const double near_num[8] = {1.42343711074968357734e0,  4.63033784615654529590e0,
+                                   5.76949722146069140550e0,  3.64784832476320460504e0,
+                                   1.27045825245236838258e0,  2.41780725177450611770e-1,
                                    2.27238449892691845833e-2, 7.74545014278341407640e-4};
 static const double near_den[8] = {1.0,
                                    2.05319162663775882187e0,
@@ -149,8 +159,9 @@ static const double near_den[8] = {1.0,
                                    1.51986665636164571966e-2,
                                    5.47593808499534494600e-4,
                                    1.05075007164441684324e-9};
-static const double far_num[8] = {6.65790464350110377720e0, 5.46378491116411436990e0,  1.78482653991729133580e0,
-                                  2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+static const double far_num[8] = {6.65790464350110377720e0,  5.46378491116411436990e0,
+                                  1.78482653991729133580e0,  2.96560571828504891230e-1,
+                                  2.65321895265761230930e-2, 1.24266094738807843860e-3,
                                   2.71155556874348757815e-5, 2.01033439929228813265e-7};
 static const double far_den[8] = {1.0,
                                   5.99832206555887937690e-1,
@@ -164,7 +175,8 @@ static const double far_den[8] = {1.0,
 static double inverse_tail(double p, double q)
 {
     double r = sqrt(-log_own(q < 0 ? p : 1 - p));
-    double z = r <= 5 ? poly7(near_num, r - 1.6) / poly7(near_den, r - 1.6) : poly7(far_num, r - 5) / poly7(far_den, r - 5);
+    double z = r <= 5 ? poly7(near_num, r - 1.6) / poly7(near_den, r - 1.6)
+                      : poly7(far_num, r - 5) / poly7(far_den, r - 5);
     return q < 0 ? -z : z;
 }
 
@@ -190,7 +202,8 @@ static void fill_normal(tn_rng r, const tn_rng_dist *d, uint64_t first, int64_t 
     for (int64_t begin = 0; begin < n; begin += BATCH) {
         double p[BATCH], z[BATCH];
         int64_t m = n - begin < BATCH ? n - begin : BATCH;
-        for (int64_t i = 0; i < m; i++) p[i] = lo + width * uniform(r, first + (uint64_t)(begin + i));
+        for (int64_t i = 0; i < m; i++)
+            p[i] = lo + width * uniform(r, first + (uint64_t)(begin + i));
         for (int64_t i = 0; i < m; i++) {
             double q = p[i] - 0.5, t = 0.180625 - q * q;
             z[i] = q * poly7(mid_num, t) / poly7(mid_den, t);
@@ -216,6 +229,8 @@ void tn_rng_fill(tn_rng r, const tn_rng_dist *dist, uint64_t first, int64_t n, f
             out[i] = (float)(dist->lo + (dist->hi - dist->lo) * uniform(r, first + (uint64_t)i));
         break;
     case TN_RNG_NORMAL:
-    case TN_RNG_TRUNC_NORMAL: fill_normal(r, dist, first, n, out); break;
+    case TN_RNG_TRUNC_NORMAL:
+        fill_normal(r, dist, first, n, out);
+        break;
     }
 }

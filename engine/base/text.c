@@ -68,7 +68,8 @@ const char *tn_text_str(const tn_text *t)
 
 tn_status tn_text_end(const tn_text *t)
 {
-    if (t->failed) TN_FAIL(TN_FAILED, "memory: a text of more than %lld bytes", (long long)t->n_bytes);
+    if (t->failed)
+        TN_FAIL(TN_FAILED, "memory: a text of more than %lld bytes", (long long)t->n_bytes);
     return TN_OK;
 }
 
@@ -127,15 +128,14 @@ tn_text_short tn_text_seconds(double s)
     if (s < 999.5e-3) return figures(s * 1e3, " ms");
     if (s < 59.95) return figures(s, " s");
     long long t = (long long)(s + 0.5);
-    if (t < 3600)
-        snprintf(r.s, sizeof r.s, "%lldm%02llds", t / 60, t % 60);
-    else
-        snprintf(r.s, sizeof r.s, "%lldh%02lldm", t / 3600, t % 3600 / 60);
+    if (t < 3600) snprintf(r.s, sizeof r.s, "%lldm%02llds", t / 60, t % 60);
+    else snprintf(r.s, sizeof r.s, "%lldh%02lldm", t / 3600, t % 3600 / 60);
     return r;
 }
 
-/* A number of 15 figures (6 for float) survives the way through binary, so if a text that short reads back to x, %.15g writes
- * it; among the subnormals fewer figures can do, and nobody minds a longer text there. */
+/* A number of 15 figures (6 for float) survives the way through binary, so if a text that short
+ * reads back to x, %.15g writes it; among the subnormals fewer figures can do, and nobody minds a
+ * longer text there. */
 tn_text_short tn_text_double(double x)
 {
     tn_text_short r;
@@ -160,7 +160,8 @@ tn_text_short tn_text_float(float x)
 
 enum { WORD_MAX = 64 };
 
-/* Optimal string alignment: edits and swaps of neighbours (Damerau 1964; three rows of the usual table). */
+/* Optimal string alignment: edits and swaps of neighbours (Damerau 1964; three rows of the usual
+ * table). */
 static int distance(const char *a, int na, const char *b, int nb)
 {
     int rows[3][WORD_MAX + 1];
@@ -189,7 +190,8 @@ const char *tn_text_nearest(const char *word, const char *const *words, int n)
     for (int i = 0; i < n; i++) {
         size_t other = strlen(words[i]), longer = len > other ? len : other;
         if (other > WORD_MAX) continue;
-        int d = distance(word, (int)len, words[i], (int)other), most = longer < 6 ? 1 : (int)longer / 3;
+        int d = distance(word, (int)len, words[i], (int)other),
+            most = longer < 6 ? 1 : (int)longer / 3;
         if (d <= most && d < (int)longer && d < best) best = d, nearest = words[i];
     }
     return nearest;

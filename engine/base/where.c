@@ -27,19 +27,21 @@ static bool up(char *path)
 tn_status tn_where_share_of(const char *exe, char *out, size_t size)
 {
     char folder[PATH_MAX], share[PATH_MAX + 16];
-    if (strlen(exe) >= sizeof folder) TN_FAIL(TN_FAILED, "%s: the path of the program is too long", exe);
+    if (strlen(exe) >= sizeof folder)
+        TN_FAIL(TN_FAILED, "%s: the path of the program is too long", exe);
     strcpy(folder, exe);
     up(folder);
     const char *found = NULL;
     for (int level = 0; level < LEVELS && !found && up(folder); level++) {
         snprintf(share, sizeof share, "%s/share/titan", folder);
-        if (level == 0 && holds_prelude(share))
-            found = share;
-        else if (holds_prelude(folder))
-            found = folder;
+        if (level == 0 && holds_prelude(share)) found = share;
+        else if (holds_prelude(folder)) found = folder;
     }
     if (!found)
-        TN_FAIL(TN_FAILED, "%s: lua/prelude is neither in ../share/titan nor in a folder above; install titan again", exe);
+        TN_FAIL(TN_FAILED,
+                "%s: lua/prelude is neither in ../share/titan nor in a folder above; install titan "
+                "again",
+                exe);
     if (strlen(found) >= size) TN_FAIL(TN_FAILED, "%s: the path is too long", found);
     strcpy(out, found);
     return TN_OK;

@@ -1,4 +1,5 @@
-/* attention.c - cuts attention into items and lays out scratch; what a query sees (attention.h, attention_parts.h). */
+/* attention.c - cuts attention into items and lays out scratch; what a query sees (attention.h,
+ * attention_parts.h). */
 #include "kernels/cpu/attention_parts.h"
 
 #include "kernels/cpu/dispatch.h"
@@ -11,15 +12,26 @@ static const tn_attention_fns *const fwd_by_isa[TN_N_ISA] = TN_BY_ISA(tn_attenti
 static const tn_attention_fns *const bwd_by_isa[TN_N_ISA] = TN_BY_ISA(tn_attention_bwd_fns);
 
 enum {
-    CHUNK_FLOATS = 64 << 10,  /* packed keys and values: a quarter of a second-level cache of 1 MiB */
+    CHUNK_FLOATS =
+        64 << 10, /* packed keys and values: a quarter of a second-level cache of 1 MiB */
     STATE_FLOATS = 128 << 10, /* outputs kept between chunks */
     ITEMS_PER_THREAD = 8,
-    SKEW = 320, /* bytes between buffers, so that buffers of 2^n bytes do not begin in the same cache set */
+    SKEW = 320, /* bytes between buffers, so that buffers of 2^n bytes do not begin in the same
+                   cache set */
 };
 
-static int64_t min64(int64_t x, int64_t y) { return x < y ? x : y; }
-static int64_t max64(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+static int64_t min64(int64_t x, int64_t y)
+{
+    return x < y ? x : y;
+}
+static int64_t max64(int64_t x, int64_t y)
+{
+    return x > y ? x : y;
+}
+static int64_t ceil_div(int64_t x, int64_t y)
+{
+    return (x + y - 1) / y;
+}
 
 int64_t tn_attention_slot(const tn_attention *a, int64_t head)
 {
@@ -28,7 +40,10 @@ int64_t tn_attention_slot(const tn_attention *a, int64_t head)
     return r;
 }
 
-static int64_t cut(const tn_attention *a, int64_t j) { return j * a->s / a->seq_parts; }
+static int64_t cut(const tn_attention *a, int64_t j)
+{
+    return j * a->s / a->seq_parts;
+}
 
 int64_t tn_attention_segments(const tn_attention *a, int64_t first, int64_t n, tn_att_segment *out)
 {
@@ -37,7 +52,8 @@ int64_t tn_attention_segments(const tn_attention *a, int64_t first, int64_t n, t
     for (int64_t q = first; q < first + n; j++) {
         int64_t end = min64(cut(a, j + 1), first + n);
         if (end <= q) continue;
-        out[count++] = (tn_att_segment){q - first, end - first, j, cut(a, j) < first, cut(a, j + 1) <= first + n};
+        out[count++] = (tn_att_segment){q - first, end - first, j, cut(a, j) < first,
+                                        cut(a, j + 1) <= first + n};
         q = end;
     }
     return count;
@@ -74,8 +90,9 @@ static void plan_fwd(tn_att_plan *p, int n_threads)
     p->q_items = max64(1, ceil_div(p->s_blocks, p->q_blocks));
 }
 
-/* One pass over (row, kv head) makes all three gradients with five products per block; where there are too few of
- * those for the threads, dq and dk, dv are made apart, split further, with seven. The bits are the same. */
+/* One pass over (row, kv head) makes all three gradients with five products per block; where there
+ * are too few of those for the threads, dq and dk, dv are made apart, split further, with seven.
+ * The bits are the same. */
 static bool apart(const tn_att_plan *p, int n_threads)
 {
     int64_t n = p->a->b * p->a->g, threads = n_threads;
@@ -101,7 +118,8 @@ static void plan_bwd(tn_att_plan *p, int n_threads)
 static tn_att_plan plan(int n_threads, const tn_attention *a, bool backward)
 {
     assert(a->h % a->g == 0 && a->seq_parts > 0 && (a->head_parts & (a->head_parts - 1)) == 0);
-    tn_att_plan p = {.a = a, .backward = backward, .c = (float)((double)a->scale * 1.4426950408889634)};
+    tn_att_plan p = {
+        .a = a, .backward = backward, .c = (float)((double)a->scale * 1.4426950408889634)};
     p.rep = a->h / a->g;
     p.nd = ceil_div(a->d, 16);
     p.nv = ceil_div(a->dv, 16);
@@ -135,7 +153,8 @@ static void *take(char *base, size_t *used, int64_t bytes)
 
 size_t tn_attention_carve(const tn_att_plan *p, void *base, tn_att_mem *m)
 {
-    const int64_t f = (int64_t)sizeof(float), panel = TN_ATT_PANEL * f, weights = TN_ATT_BLOCK * TN_ATT_BLOCK * f;
+    const int64_t f = (int64_t)sizeof(float), panel = TN_ATT_PANEL * f,
+                  weights = TN_ATT_BLOCK * TN_ATT_BLOCK * f;
     size_t used = 0;
     m->k = take(base, &used, p->chunk * p->nd * panel);
     m->v = take(base, &used, p->chunk * p->nv * panel);
@@ -237,7 +256,8 @@ void tn_attention_fwd(const tn_cpu *cpu, const tn_attention *a)
     run(cpu, fwd_by_isa[cpu->isa], &p);
 }
 
-void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const float *d_o, float *dq, float *dk, float *d_v)
+void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const float *d_o, float *dq,
+                      float *dk, float *d_v)
 {
     int n_threads = tn_pool_threads(cpu->pool);
     tn_att_plan p = plan(n_threads, a, true);

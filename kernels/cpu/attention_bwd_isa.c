@@ -1,8 +1,9 @@
-/* attention_bwd_isa.c - the backward pass of one item; see attention.h for the order of the sums, attention_parts.h
- * for the form.
+/* attention_bwd_isa.c - the backward pass of one item; see attention.h for the order of the sums,
+ * attention_parts.h for the form.
  *
- * For each head of the item, each block of queries ascending runs against each block of the chunk's keys ascending: p
- * and dp are made again from q, k, v, d_o, then dv += p^T d_o, dk += ds^T q and dq += ds k. dk and dv of a head
+ * For each head of the item, each block of queries ascending runs against each block of the chunk's
+ * keys ascending: p and dp are made again from q, k, v, d_o, then dv += p^T d_o, dk += ds^T q and
+ * dq += ds k. dk and dv of a head
  * (`sums`, `leaf` where a position part crosses a block of queries) and dq stay in the cache. */
 #include "kernels/cpu/attention_parts.h"
 
@@ -20,12 +21,14 @@ typedef struct work {
 } work;
 
 /* Panels of one block: p = 2^(t - lse / ln 2). */
-TN_VI void weight_tile(const int m, const bool masked, const work *w, const float *k, const float *qt, float *p,
-                       tn_v less, const tn_att_sight *sight, const tn_att_keys *keys, int64_t key)
+TN_VI void weight_tile(const int m, const bool masked, const work *w, const float *k,
+                       const float *qt, float *p, tn_v less, const tn_att_sight *sight,
+                       const tn_att_keys *keys, int64_t key)
 {
     tn_v c[TN_TILE], scale = tn_v_set(w->p->c);
     tn_chain_dots(m, w->a->d, k, qt, c);
-    TN_UNROLL for (int i = 0; i < m; i++) {
+    TN_UNROLL for (int i = 0; i < m; i++)
+    {
         c[i] = tn_v_fma(c[i], scale, less);
         if (masked) c[i] = tn_att_hide(sight, keys, key + i, c[i]);
         tn_v_store(p + 16 * i, tn_v_exp2(c[i]));
@@ -33,12 +36,13 @@ TN_VI void weight_tile(const int m, const bool masked, const work *w, const floa
 }
 
 /* ds = (p (dp - D)) scale */
-TN_VI void slope_tile(const int m, const work *w, const float *v, const float *dot, const float *p, float *ds, tn_v sum)
+TN_VI void slope_tile(const int m, const work *w, const float *v, const float *dot, const float *p,
+                      float *ds, tn_v sum)
 {
     tn_v c[TN_TILE], scale = tn_v_set(w->a->scale);
     tn_chain_dots(m, w->a->dv, v, dot, c);
-    TN_UNROLL for (int i = 0; i < m; i++)
-        tn_v_store(ds + 16 * i, tn_v_mul(tn_v_mul(tn_v_load(p + 16 * i), tn_v_sub(c[i], sum)), scale));
+    TN_UNROLL for (int i = 0; i < m; i++) tn_v_store(
+        ds + 16 * i, tn_v_mul(tn_v_mul(tn_v_load(p + 16 * i), tn_v_sub(c[i], sum)), scale));
 }
 
 TN_PHASE void weights(work *w, int64_t block, const tn_att_pair *pair)
@@ -61,8 +65,10 @@ TN_PHASE void weights(work *w, int64_t block, const tn_att_pair *pair)
             bool masked = (pair->masked[s] & groups) != 0;
             const float *ki = k + 16 * key;
             float *pi = p + 16 * key;
-            if (rows == TN_TILE && !masked) weight_tile(TN_TILE, false, w, ki, qt, pi, less, &sight, keys, key);
-            else if (rows == TN_TILE) weight_tile(TN_TILE, true, w, ki, qt, pi, less, &sight, keys, key);
+            if (rows == TN_TILE && !masked)
+                weight_tile(TN_TILE, false, w, ki, qt, pi, less, &sight, keys, key);
+            else if (rows == TN_TILE)
+                weight_tile(TN_TILE, true, w, ki, qt, pi, less, &sight, keys, key);
             else if (!masked) weight_tile(4, false, w, ki, qt, pi, less, &sight, keys, key);
             else weight_tile(4, true, w, ki, qt, pi, less, &sight, keys, key);
         }
@@ -83,16 +89,18 @@ TN_PHASE void slopes(work *w, int64_t block, const tn_att_pair *pair)
                 tn_att_fetch_step(&w->fetch);
             }
             rows = tn_tile_rows(end - key);
-            if (rows == TN_TILE) slope_tile(TN_TILE, w, v + 16 * key, dot, p + 16 * key, ds + 16 * key, sum);
+            if (rows == TN_TILE)
+                slope_tile(TN_TILE, w, v + 16 * key, dot, p + 16 * key, ds + 16 * key, sum);
             else slope_tile(4, w, v + 16 * key, dot, p + 16 * key, ds + 16 * key, sum);
         }
     }
 }
 
-/* One tile of dk (dv): for each position part in the block of queries, its chain of weight x, ended leaves added to
- * `sum`. groups: the query groups that may see the tile's keys. open: leaf holds the beginning of the first part. */
-TN_VI void leaf_tile(const int m, const work *w, uint32_t groups, bool open, const float *weight, const float *x,
-                     float *sum, float *leaf)
+/* One tile of dk (dv): for each position part in the block of queries, its chain of weight x, ended
+ * leaves added to `sum`. groups: the query groups that may see the tile's keys. open: leaf holds
+ * the beginning of the first part. */
+TN_VI void leaf_tile(const int m, const work *w, uint32_t groups, bool open, const float *weight,
+                     const float *x, float *sum, float *leaf)
 {
     for (const tn_att_segment *g = w->m.segments, *last = g + w->n_segments; g < last; g++) {
         tn_v acc[TN_TILE];
@@ -106,21 +114,22 @@ TN_VI void leaf_tile(const int m, const work *w, uint32_t groups, bool open, con
             if (!(groups >> 2 * strip & 1) && begin < strip * 16 + 8) begin = strip * 16 + 8;
             if (!(groups >> 2 * strip & 2) && end > strip * 16 + 8) end = strip * 16 + 8;
             if (begin >= end) continue;
-            tn_chain_rows(m, end - begin, weight + strip * TN_ATT_PANEL + begin % 16, x + 16 * begin, acc);
+            tn_chain_rows(m, end - begin, weight + strip * TN_ATT_PANEL + begin % 16,
+                          x + 16 * begin, acc);
             any = true;
         }
         if (!g->ends) {
             TN_UNROLL for (int i = 0; i < m; i++) tn_v_store(leaf + 16 * i, acc[i]);
         } else if (any) {
-            TN_UNROLL for (int i = 0; i < m; i++)
-                tn_v_store(sum + 16 * i, tn_v_add(tn_v_load(sum + 16 * i), tn_v_add(acc[i], tn_v_zero())));
+            TN_UNROLL for (int i = 0; i < m; i++) tn_v_store(
+                sum + 16 * i, tn_v_add(tn_v_load(sum + 16 * i), tn_v_add(acc[i], tn_v_zero())));
         }
     }
 }
 
 /* sum, leaf [panels of x][64 keys][16] += weight^T x */
-TN_PHASE void leaves(work *w, const tn_att_pair *pair, bool open, const float *weight, const float *x,
-                     int64_t n, float *sum, float *leaf)
+TN_PHASE void leaves(work *w, const tn_att_pair *pair, bool open, const float *weight,
+                     const float *x, int64_t n, float *sum, float *leaf)
 {
     for (int64_t c = 0; c < n; c++, x += TN_ATT_PANEL, sum += TN_ATT_PANEL, leaf += TN_ATT_PANEL) {
         for (int64_t key = 0, end = 0, rows; key < TN_ATT_BLOCK; key += rows) {
@@ -131,7 +140,8 @@ TN_PHASE void leaves(work *w, const tn_att_pair *pair, bool open, const float *w
             rows = tn_tile_rows(end - key);
             uint32_t groups = pair->groups[key / 8] | pair->groups[(key + rows - 1) / 8];
             float *sum_i = sum + 16 * key, *leaf_i = leaf + 16 * key;
-            if (rows == TN_TILE) leaf_tile(TN_TILE, w, groups, open, weight + 16 * key, x, sum_i, leaf_i);
+            if (rows == TN_TILE)
+                leaf_tile(TN_TILE, w, groups, open, weight + 16 * key, x, sum_i, leaf_i);
             else leaf_tile(4, w, groups, open, weight + 16 * key, x, sum_i, leaf_i);
         }
     }
@@ -142,7 +152,8 @@ TN_PHASE void close_leaf(const work *w, float *sum, const float *leaf)
 {
     const int64_t n = (w->p->nd + w->p->nv) * TN_ATT_PANEL;
     for (int64_t i = 0; i < n; i += 16)
-        tn_v_store(sum + i, tn_v_add(tn_v_load(sum + i), tn_v_add(tn_v_load(leaf + i), tn_v_zero())));
+        tn_v_store(sum + i,
+                   tn_v_add(tn_v_load(sum + i), tn_v_add(tn_v_load(leaf + i), tn_v_zero())));
 }
 
 TN_VI void dq_tile(const int m, int64_t n, const float *ds, const float *k, float *dq)
@@ -214,7 +225,8 @@ TN_PHASE void query_scalars(work *w, int64_t at)
             lanes[i] = tn_v_zero();
             const float *o = a->o + (at + (q + i) * a->h) * a->dv, *d_o = w->m.d_o + 16 * (q + i);
             for (int64_t c = 0; c < a->dv && q + i < n; c += 16, d_o += TN_ATT_PANEL)
-                lanes[i] = tn_v_fma(tn_v_load(d_o), tn_v_load_mask(o + c, tn_v_mask(a->dv - c)), lanes[i]);
+                lanes[i] =
+                    tn_v_fma(tn_v_load(d_o), tn_v_load_mask(o + c, tn_v_mask(a->dv - c)), lanes[i]);
         }
         tn_v_transpose(lanes);
         tn_v_store(w->dots + q, tn_v_sum_rows(lanes));
@@ -237,18 +249,21 @@ static void load_queries(work *w, int64_t head, int64_t first, bool begins)
     else tn_att_pack(w->p->dq + at * a->d, a->h * a->d, n, a->d, m->dq);
 }
 
-/* To be fetched while these queries are worked on: what they will write, what comes next; with the last head a part of
- * dk and dv. */
+/* To be fetched while these queries are worked on: what they will write, what comes next; with the
+ * last head a part of dk and dv. */
 static void fetch_queries(work *w, int64_t head, int64_t block)
 {
     const tn_attention *a = w->a;
-    int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head, n = a->s - first;
+    int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head,
+            n = a->s - first;
     w->fetch = (tn_att_fetch){0};
     if (w->p->want_dq) tn_att_fetch_add(&w->fetch, w->p->dq + at * a->d, a->h * a->d, n, a->d);
     if (head + 1 == (w->at.kv_head + 1) * w->p->rep && w->p->want_dkv) {
         const int64_t key = (block - w->at.q_first) * TN_ATT_BLOCK, left = w->chunk.rows - key;
-        tn_att_fetch_add(&w->fetch, w->p->dk + (w->chunk.k - a->k) + key * a->g * a->d, a->g * a->d, left, a->d);
-        tn_att_fetch_add(&w->fetch, w->p->d_v + (w->chunk.v - a->v) + key * a->g * a->dv, a->g * a->dv, left, a->dv);
+        tn_att_fetch_add(&w->fetch, w->p->dk + (w->chunk.k - a->k) + key * a->g * a->d, a->g * a->d,
+                         left, a->d);
+        tn_att_fetch_add(&w->fetch, w->p->d_v + (w->chunk.v - a->v) + key * a->g * a->dv,
+                         a->g * a->dv, left, a->dv);
     }
     first += TN_ATT_BLOCK;
     if (++block == w->at.q_last) {
@@ -280,26 +295,32 @@ static void head_chunk(work *w, int64_t head, bool begins, float *sums)
         w->n_segments = tn_attention_segments(a, first, m->queries->n, m->segments);
         for (int64_t block = 0; any && block < n; block++) block_pair(w, block, sums);
         int64_t at = (w->at.row * a->s + first) * a->h + head;
-        if (w->p->want_dq) tn_att_unpack(m->dq, m->queries->n, a->d, w->p->dq + at * a->d, a->h * a->d);
+        if (w->p->want_dq)
+            tn_att_unpack(m->dq, m->queries->n, a->d, w->p->dq + at * a->d, a->h * a->d);
     }
     for (int64_t i = 0; w->p->want_dkv && i < n; i++)
         if (m->open[i] >= 0) close_leaf(w, sums + i * size, m->leaf + i * size);
 }
 
-/* The tree over head_parts, restricted to the slots that hold heads of the group: a stack of subtrees, the leftmost
- * first. Two neighbours are joined before a third comes from outside their smallest common subtree. */
+/* The tree over head_parts, restricted to the slots that hold heads of the group: a stack of
+ * subtrees, the leftmost first. Two neighbours are joined before a third comes from outside their
+ * smallest common subtree. */
 typedef struct stack {
     const work *w;
     int64_t n, slot[TN_ATT_BLOCK]; /* the last slot of each subtree */
 } stack;
 
-static float *stack_at(const stack *t, int64_t i) { return t->w->m.sums + i * t->w->m.sum_floats; }
+static float *stack_at(const stack *t, int64_t i)
+{
+    return t->w->m.sums + i * t->w->m.sum_floats;
+}
 
 static void stack_join(stack *t)
 {
     const int64_t n = t->w->chunk.n * (t->w->p->nd + t->w->p->nv) * TN_ATT_PANEL;
     float *x = stack_at(t, t->n - 2), *y = stack_at(t, t->n - 1);
-    for (int64_t i = 0; i < n; i += 16) tn_v_store(x + i, tn_v_add(tn_v_load(x + i), tn_v_load(y + i)));
+    for (int64_t i = 0; i < n; i += 16)
+        tn_v_store(x + i, tn_v_add(tn_v_load(x + i), tn_v_load(y + i)));
     t->slot[t->n - 2] = t->slot[t->n - 1];
     t->n--;
 }
@@ -308,7 +329,8 @@ static void stack_join(stack *t)
 static float *stack_push(stack *t, int64_t slot)
 {
     while (t->n >= 2 && t->slot[t->n - 1] != slot) {
-        uint64_t left = (uint64_t)(t->slot[t->n - 2] ^ t->slot[t->n - 1]), right = (uint64_t)(t->slot[t->n - 1] ^ slot);
+        uint64_t left = (uint64_t)(t->slot[t->n - 2] ^ t->slot[t->n - 1]),
+                 right = (uint64_t)(t->slot[t->n - 1] ^ slot);
         if (__builtin_clzll(left) <= __builtin_clzll(right)) break;
         stack_join(t);
     }

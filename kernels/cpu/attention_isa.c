@@ -1,5 +1,5 @@
-/* attention_isa.c - the forward pass of one item; see attention.h for the order of the sums, attention_parts.h for
- * the form. */
+/* attention_isa.c - the forward pass of one item; see attention.h for the order of the sums,
+ * attention_parts.h for the form. */
 #include "kernels/cpu/attention_parts.h"
 
 #include "kernels/cpu/attention_tile.h"
@@ -29,12 +29,14 @@ static void state_init(tn_att_state *s, int64_t nv)
 }
 
 /* t of m keys and one strip, to p; the maximum with `top`. */
-TN_VI tn_v score_tile(const int m, const bool masked, const work *w, const float *k, const float *qt, float *p,
-                      const tn_att_sight *sight, const tn_att_keys *keys, int64_t key, tn_v top)
+TN_VI tn_v score_tile(const int m, const bool masked, const work *w, const float *k,
+                      const float *qt, float *p, const tn_att_sight *sight, const tn_att_keys *keys,
+                      int64_t key, tn_v top)
 {
     tn_v c[TN_TILE], scale = tn_v_set(w->p->c);
     tn_chain_dots(m, w->a->d, k, qt, c);
-    TN_UNROLL for (int i = 0; i < m; i++) {
+    TN_UNROLL for (int i = 0; i < m; i++)
+    {
         c[i] = tn_v_mul(c[i], scale);
         if (masked) c[i] = tn_att_hide(sight, keys, key + i, c[i]);
         top = tn_v_max(top, c[i]);
@@ -45,7 +47,8 @@ TN_VI tn_v score_tile(const int m, const bool masked, const work *w, const float
 
 TN_PHASE tn_v score_strip(work *w, int64_t block, int64_t strip, const tn_att_pair *pair)
 {
-    const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL, *qt = w->m.qt + strip * w->p->nd * 256;
+    const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL,
+                *qt = w->m.qt + strip * w->p->nd * 256;
     float *p = w->m.p + strip * TN_ATT_PANEL;
     const tn_att_keys *keys = w->m.keys + block;
     const tn_att_sight sight = tn_att_sight_of(w->m.queries, strip);
@@ -60,8 +63,10 @@ TN_PHASE tn_v score_strip(work *w, int64_t block, int64_t strip, const tn_att_pa
         bool masked = (pair->masked[strip] & groups) != 0;
         const float *ki = k + 16 * key;
         float *pi = p + 16 * key;
-        if (rows == TN_TILE && !masked) top = score_tile(TN_TILE, false, w, ki, qt, pi, &sight, keys, key, top);
-        else if (rows == TN_TILE) top = score_tile(TN_TILE, true, w, ki, qt, pi, &sight, keys, key, top);
+        if (rows == TN_TILE && !masked)
+            top = score_tile(TN_TILE, false, w, ki, qt, pi, &sight, keys, key, top);
+        else if (rows == TN_TILE)
+            top = score_tile(TN_TILE, true, w, ki, qt, pi, &sight, keys, key, top);
         else if (!masked) top = score_tile(4, false, w, ki, qt, pi, &sight, keys, key, top);
         else top = score_tile(4, true, w, ki, qt, pi, &sight, keys, key, top);
         key += rows;
@@ -70,7 +75,8 @@ TN_PHASE tn_v score_strip(work *w, int64_t block, int64_t strip, const tn_att_pa
 }
 
 /* t to p for the keys [lo, hi) of a strip; updates m and l; the factor for o to f. */
-TN_PHASE void softmax_strip(float *p, int64_t lo, int64_t hi, tn_v top, float *m, float *l, float *f)
+TN_PHASE void softmax_strip(float *p, int64_t lo, int64_t hi, tn_v top, float *m, float *l,
+                            float *f)
 {
     tn_v before = tn_v_load(m), now = tn_v_max(before, top), lanes[16];
     for (int64_t i = 0; i < 16; i++) {
@@ -88,7 +94,8 @@ TN_PHASE void softmax_strip(float *p, int64_t lo, int64_t hi, tn_v top, float *m
     tn_v_store(l, tn_v_fma(tn_v_load(l), factor, tn_v_sum_rows(lanes)));
 }
 
-TN_VI void output_tile(const int m, int64_t n, const float *p, const float *v, const float *f, float *o)
+TN_VI void output_tile(const int m, int64_t n, const float *p, const float *v, const float *f,
+                       float *o)
 {
     tn_v acc[TN_TILE];
     TN_UNROLL for (int i = 0; i < m; i++) acc[i] = tn_v_mul(tn_v_load(o + 16 * i), tn_v_set(f[i]));
@@ -97,7 +104,8 @@ TN_VI void output_tile(const int m, int64_t n, const float *p, const float *v, c
 }
 
 /* o = o f + p v for all queries that see a key of the block. */
-TN_PHASE void output_block(work *w, int64_t block, const tn_att_pair *pair, const float *f, float *o)
+TN_PHASE void output_block(work *w, int64_t block, const tn_att_pair *pair, const float *f,
+                           float *o)
 {
     const float *v = w->m.v + block * w->p->nv * TN_ATT_PANEL;
     for (int64_t c = 0; c < w->p->nv; c++, v += TN_ATT_PANEL, o += TN_ATT_PANEL) {
@@ -126,8 +134,8 @@ static void attend(work *w, int64_t block, tn_att_state *s)
     for (int64_t strip = 0; strip < TN_ATT_STRIPS; strip++) {
         if (pair.strip_lo[strip] >= pair.strip_hi[strip]) continue;
         tn_v top = score_strip(w, block, strip, &pair);
-        softmax_strip(w->m.p + strip * TN_ATT_PANEL, pair.strip_lo[strip], pair.strip_hi[strip], top, s->m + 16 * strip,
-                      s->l + 16 * strip, f + 16 * strip);
+        softmax_strip(w->m.p + strip * TN_ATT_PANEL, pair.strip_lo[strip], pair.strip_hi[strip],
+                      top, s->m + 16 * strip, s->l + 16 * strip, f + 16 * strip);
     }
     output_block(w, block, &pair, f, s->o);
 }
@@ -171,7 +179,8 @@ static void fetch_queries(work *w, int64_t head, int64_t block)
     if (++head == w->head + w->n_heads) {
         head = w->head;
         first += TN_ATT_BLOCK;
-        if (++block == w->at.q_last) return; /* the next item's, guessed and fetched here, made no difference */
+        if (++block == w->at.q_last)
+            return; /* the next item's, guessed and fetched here, made no difference */
     }
     tn_att_fetch_add(&w->fetch, query_row(w, first, head), a->h * a->d, a->s - first, a->d);
 }

@@ -1,5 +1,6 @@
-/* attention_tile.h - what attention_isa.c and attention_bwd_isa.c share: lanes of integers, 16x16 transpose, 2^x, the
- * chains of a register tile, packing, and which keys the queries of a block see. */
+/* attention_tile.h - what attention_isa.c and attention_bwd_isa.c share: lanes of integers, 16x16
+ * transpose, 2^x, the chains of a register tile, packing, and which keys the queries of a block
+ * see. */
 #ifndef TN_KERNELS_CPU_ATTENTION_TILE_H
 #define TN_KERNELS_CPU_ATTENTION_TILE_H
 #include "kernels/cpu/attention_parts.h"
@@ -12,15 +13,21 @@
 #define TN_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* The phases of an item are functions of their own: inlined into one, AVX2's sixteen registers no longer hold the
- * tiles (backward 62 instead of 73 GF/s). */
+/* The phases of an item are functions of their own: inlined into one, AVX2's sixteen registers no
+ * longer hold the tiles (backward 62 instead of 73 GF/s). */
 #define TN_PHASE __attribute__((noinline, unused)) static
 
 #if defined TN_ISA_avx512
 
 typedef __m512i tn_vi;
-TN_VI tn_vi tn_vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
-TN_VI tn_vi tn_vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+TN_VI tn_vi tn_vi_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+TN_VI tn_vi tn_vi_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
 /* a == b and lo < c <= hi */
 TN_VI tn_vmask tn_vi_seen(tn_vi a, tn_vi b, tn_vi lo, tn_vi c, tn_vi hi)
 {
@@ -33,11 +40,13 @@ TN_VI tn_vmask tn_vi_seen(tn_vi a, tn_vi b, tn_vi lo, tn_vi c, tn_vi hi)
 TN_VI void tn_v_transpose(tn_v x[16])
 {
     tn_v y[16];
-    TN_UNROLL for (int i = 0; i < 16; i += 2) {
+    TN_UNROLL for (int i = 0; i < 16; i += 2)
+    {
         y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
         y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
     }
-    TN_UNROLL for (int i = 0; i < 16; i += 4) {
+    TN_UNROLL for (int i = 0; i < 16; i += 4)
+    {
         __m512d a = _mm512_castps_pd(y[i]), b = _mm512_castps_pd(y[i + 1]);
         __m512d c = _mm512_castps_pd(y[i + 2]), d = _mm512_castps_pd(y[i + 3]);
         x[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
@@ -45,38 +54,49 @@ TN_VI void tn_v_transpose(tn_v x[16])
         x[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
         x[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
     }
-    TN_UNROLL for (int i = 0; i < 4; i++) {
+    TN_UNROLL for (int i = 0; i < 4; i++)
+    {
         y[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
         y[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
         y[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
         y[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
     }
-    TN_UNROLL for (int i = 0; i < 8; i++) {
+    TN_UNROLL for (int i = 0; i < 8; i++)
+    {
         x[i] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0x88);
         x[i + 8] = _mm512_shuffle_f32x4(y[i], y[i + 8], 0xdd);
     }
 }
 
-TN_VI tn_v tn_v_exp2_begin(tn_v x) { return x; }
+TN_VI tn_v tn_v_exp2_begin(tn_v x)
+{
+    return x;
+}
 /* p 2^n, or +0 where x < -126.5; 1.2 cycles less than what AVX2 does */
 TN_VI tn_v tn_v_exp2_end(tn_v x, tn_v n, tn_v p)
 {
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.5f), _CMP_NLT_UQ), p, n);
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.5f), _CMP_NLT_UQ), p,
+                                  n);
 }
 
-/* Rows of a register tile, one vector wide: eight sums hide the latency, more only make its begin and end longer (at
- * 32 products a sum, Zen 4: 8x1 117 GF/s, 8x2 110, 14x2 95). */
+/* Rows of a register tile, one vector wide: eight sums hide the latency, more only make its begin
+ * and end longer (at 32 products a sum, Zen 4: 8x1 117 GF/s, 8x2 110, 14x2 95). */
 enum { TN_TILE = 8 };
 
 #elif defined TN_ISA_avx2
 
-typedef struct { __m256i l, h; } tn_vi;
+typedef struct {
+    __m256i l, h;
+} tn_vi;
 TN_VI tn_vi tn_vi_load(const int32_t *p)
 {
     return (tn_vi){_mm256_loadu_si256((const __m256i *)(const void *)p),
                    _mm256_loadu_si256((const __m256i *)(const void *)(p + 8))};
 }
-TN_VI tn_vi tn_vi_set(int32_t x) { return (tn_vi){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+TN_VI tn_vi tn_vi_set(int32_t x)
+{
+    return (tn_vi){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
 TN_VI __m256i tn_vi8_seen(__m256i a, __m256i b, __m256i lo, __m256i c, __m256i hi)
 {
     __m256i m = _mm256_and_si256(_mm256_cmpeq_epi32(a, b), _mm256_cmpgt_epi32(c, lo));
@@ -84,23 +104,27 @@ TN_VI __m256i tn_vi8_seen(__m256i a, __m256i b, __m256i lo, __m256i c, __m256i h
 }
 TN_VI tn_vmask tn_vi_seen(tn_vi a, tn_vi b, tn_vi lo, tn_vi c, tn_vi hi)
 {
-    return (tn_vmask){tn_vi8_seen(a.l, b.l, lo.l, c.l, hi.l), tn_vi8_seen(a.h, b.h, lo.h, c.h, hi.h)};
+    return (tn_vmask){tn_vi8_seen(a.l, b.l, lo.l, c.l, hi.l),
+                      tn_vi8_seen(a.h, b.h, lo.h, c.h, hi.h)};
 }
 
 TN_VI void tn_v8_transpose(__m256 x[8])
 {
     __m256 y[8];
-    TN_UNROLL for (int i = 0; i < 8; i += 2) {
+    TN_UNROLL for (int i = 0; i < 8; i += 2)
+    {
         y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
         y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
     }
-    TN_UNROLL for (int i = 0; i < 8; i += 4) {
+    TN_UNROLL for (int i = 0; i < 8; i += 4)
+    {
         x[i] = _mm256_shuffle_ps(y[i], y[i + 2], 0x44);
         x[i + 1] = _mm256_shuffle_ps(y[i], y[i + 2], 0xee);
         x[i + 2] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0x44);
         x[i + 3] = _mm256_shuffle_ps(y[i + 1], y[i + 3], 0xee);
     }
-    TN_UNROLL for (int i = 0; i < 4; i++) {
+    TN_UNROLL for (int i = 0; i < 4; i++)
+    {
         y[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
         y[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
     }
@@ -117,7 +141,8 @@ TN_VI void tn_v_transpose(tn_v x[16])
     tn_v8_transpose(hl);
     TN_UNROLL for (int i = 0; i < 8; i++) hh[i] = x[i + 8].h;
     tn_v8_transpose(hh);
-    TN_UNROLL for (int i = 0; i < 8; i++) {
+    TN_UNROLL for (int i = 0; i < 8; i++)
+    {
         x[i] = (tn_v){ll[i], hl[i]};
         x[i + 8] = (tn_v){lh[i], hh[i]};
     }
@@ -128,9 +153,20 @@ enum { TN_TILE = 6 };
 #else
 
 typedef tn_vmask tn_vi;
-TN_VI tn_vi tn_vi_load(const int32_t *p) { tn_vi r; memcpy(&r, p, sizeof r); return r; }
-TN_VI tn_vi tn_vi_set(int32_t x) { return (tn_vi){0} + x; }
-TN_VI tn_vmask tn_vi_seen(tn_vi a, tn_vi b, tn_vi lo, tn_vi c, tn_vi hi) { return (a == b) & (c > lo) & (c <= hi); }
+TN_VI tn_vi tn_vi_load(const int32_t *p)
+{
+    tn_vi r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+TN_VI tn_vi tn_vi_set(int32_t x)
+{
+    return (tn_vi){0} + x;
+}
+TN_VI tn_vmask tn_vi_seen(tn_vi a, tn_vi b, tn_vi lo, tn_vi c, tn_vi hi)
+{
+    return (a == b) & (c > lo) & (c <= hi);
+}
 TN_VI void tn_v_transpose(tn_v x[16])
 {
     float t[16][16];
@@ -143,20 +179,29 @@ enum { TN_TILE = 4 };
 
 #endif
 
-/* Rows of the next tile of a round of 16, of which `left` are left: 8 8, 6 6 4 or 4 4 4 4. No tile crosses a round. */
-TN_VI int tn_tile_rows(int64_t left) { return left >= TN_TILE ? TN_TILE : 4; }
+/* Rows of the next tile of a round of 16, of which `left` are left: 8 8, 6 6 4 or 4 4 4 4. No tile
+ * crosses a round. */
+TN_VI int tn_tile_rows(int64_t left)
+{
+    return left >= TN_TILE ? TN_TILE : 4;
+}
 
-/* The tree of vec.h's tn_v_sum, for 16 sums at once: lane q of the result is the sum over i of x[i] lane q. */
+/* The tree of vec.h's tn_v_sum, for 16 sums at once: lane q of the result is the sum over i of x[i]
+ * lane q. */
 TN_VI tn_v tn_v_sum_rows(tn_v x[16])
 {
-    TN_UNROLL for (int h = 8; h; h /= 2) {
+    TN_UNROLL for (int h = 8; h; h /= 2)
+    {
         TN_UNROLL for (int i = 0; i < h; i++) x[i] = tn_v_add(x[i], x[i + h]);
     }
     return x[0];
 }
 
 #if !defined TN_ISA_avx512
-TN_VI tn_v tn_v_exp2_begin(tn_v x) { return tn_v_max(tn_v_set(-127.0f), x); }
+TN_VI tn_v tn_v_exp2_begin(tn_v x)
+{
+    return tn_v_max(tn_v_set(-127.0f), x);
+}
 TN_VI tn_v tn_v_exp2_end(tn_v x, tn_v n, tn_v p)
 {
     (void)x;
@@ -164,8 +209,8 @@ TN_VI tn_v tn_v_exp2_end(tn_v x, tn_v n, tn_v p)
 }
 #endif
 
-/* 2^x for x <= 127: at most 8.3e-8 off, relatively; +0 for x < -126.5, 1 for 0. NaN stays NaN. The polynomial (Remez,
- * p(0) = 1) is 2.6e-9 off on [-1/2, 1/2]. */
+/* 2^x for x <= 127: at most 8.3e-8 off, relatively; +0 for x < -126.5, 1 for 0. NaN stays NaN. The
+ * polynomial (Remez, p(0) = 1) is 2.6e-9 off on [-1/2, 1/2]. */
 TN_VI tn_v tn_v_exp2(tn_v x)
 {
     x = tn_v_exp2_begin(x);
@@ -180,7 +225,8 @@ TN_VI tn_v tn_v_exp2(tn_v x)
     return tn_v_exp2_end(x, n, p);
 }
 
-/* acc[i] += a[16 i + k] x[k] for k = 0 .. n-1, ascending: x and a are panels, a is broadcast along its rows. */
+/* acc[i] += a[16 i + k] x[k] for k = 0 .. n-1, ascending: x and a are panels, a is broadcast along
+ * its rows. */
 TN_VI void tn_chain_rows(const int m, int64_t n, const float *a, const float *x, tn_v *acc)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -198,11 +244,13 @@ TN_VI void tn_chain_cols(const int m, int64_t n, const float *a, const float *x,
     }
 }
 
-/* The dot products of m rows of a block's panels with the 16 queries of a strip: from +0, over d. */
+/* The dot products of m rows of a block's panels with the 16 queries of a strip: from +0, over d.
+ */
 TN_VI void tn_chain_dots(const int m, int64_t d, const float *rows, const float *strip, tn_v *acc)
 {
     TN_UNROLL for (int i = 0; i < m; i++) acc[i] = tn_v_zero();
-    for (; d >= 16; d -= 16, rows += TN_ATT_PANEL, strip += 256) tn_chain_rows(m, 16, rows, strip, acc);
+    for (; d >= 16; d -= 16, rows += TN_ATT_PANEL, strip += 256)
+        tn_chain_rows(m, 16, rows, strip, acc);
     if (d) tn_chain_rows(m, d, rows, strip, acc);
 }
 
@@ -213,7 +261,8 @@ TN_PHASE void tn_att_pack(const float *src, int64_t stride, int64_t n, int64_t d
     const tn_vmask m = tn_v_mask(d - whole);
     for (int64_t i = 0; i < n; i++, src += stride) {
         float *to = out + 16 * i;
-        for (int64_t c = 0; c < whole; c += 16, to += TN_ATT_PANEL) tn_v_store(to, tn_v_load(src + c));
+        for (int64_t c = 0; c < whole; c += 16, to += TN_ATT_PANEL)
+            tn_v_store(to, tn_v_load(src + c));
         if (whole < d) tn_v_store(to, tn_v_load_mask(src + whole, m));
     }
     for (int64_t c = 0; c < d; c += 16, out += TN_ATT_PANEL)
@@ -232,12 +281,15 @@ TN_PHASE void tn_att_unpack(const float *panels, int64_t n, int64_t d, float *ds
 {
     for (int64_t i = 0; i < n; i++, dst += stride)
         for (int64_t c = 0; c < d; c += 16)
-            tn_att_store(dst, c, d, tn_v_add(tn_v_load(panels + c * TN_ATT_BLOCK + 16 * i), tn_v_zero()));
+            tn_att_store(dst, c, d,
+                         tn_v_add(tn_v_load(panels + c * TN_ATT_BLOCK + 16 * i), tn_v_zero()));
 }
 
-/* n rows of d floats to [strip][d][16], the strips that exist. Column c of row i lies at src[i * stride + c / 16 *
- * chunk + c % 16]: rows as they are have chunk 16, panels stride 16 and chunk TN_ATT_PANEL. */
-TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64_t n, int64_t d, float *out)
+/* n rows of d floats to [strip][d][16], the strips that exist. Column c of row i lies at src[i *
+ * stride + c / 16 * chunk + c % 16]: rows as they are have chunk 16, panels stride 16 and chunk
+ * TN_ATT_PANEL. */
+TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64_t n, int64_t d,
+                          float *out)
 {
     for (int64_t q = 0; q < n; q += 16, src += 16 * stride) {
         const float *from = src;
@@ -247,7 +299,8 @@ TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64
             if (c + 16 <= d && q + 16 <= n) {
                 TN_UNROLL for (int64_t i = 0; i < 16; i++) x[i] = tn_v_load(from + i * stride);
             } else {
-                for (int64_t i = 0; i < 16; i++) x[i] = q + i < n ? tn_v_load_mask(from + i * stride, m) : tn_v_zero();
+                for (int64_t i = 0; i < 16; i++)
+                    x[i] = q + i < n ? tn_v_load_mask(from + i * stride, m) : tn_v_zero();
             }
             tn_v_transpose(x);
             TN_UNROLL for (int64_t i = 0; i < 16; i++) tn_v_store(out + 16 * i, x[i]);
@@ -255,8 +308,9 @@ TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64
     }
 }
 
-/* Rows that will be wanted soon: fetched a few lines at a time, spread over the work before, because a core has room
- * for few misses at once (s 512, d 64, heads 12, tokens 3 KiB apart: 93 GF/s forward, 79 without). */
+/* Rows that will be wanted soon: fetched a few lines at a time, spread over the work before,
+ * because a core has room for few misses at once (s 512, d 64, heads 12, tokens 3 KiB apart: 93
+ * GF/s forward, 79 without). */
 typedef struct tn_att_rows {
     const float *p;
     int64_t stride, n, d;
@@ -271,7 +325,8 @@ typedef struct tn_att_fetch {
 } tn_att_fetch;
 
 /* n rows of d floats, `stride` apart, of which the first 64 count. */
-static inline void tn_att_fetch_add(tn_att_fetch *f, const float *p, int64_t stride, int64_t n, int64_t d)
+static inline void tn_att_fetch_add(tn_att_fetch *f, const float *p, int64_t stride, int64_t n,
+                                    int64_t d)
 {
     if (f->n == TN_ATT_STREAMS || n <= 0) return;
     f->rows[f->n++] = (tn_att_rows){p, stride, n < TN_ATT_BLOCK ? n : TN_ATT_BLOCK, d};
@@ -292,20 +347,25 @@ TN_VI void tn_att_fetch_step(tn_att_fetch *f)
     if (f->at < f->n) tn_att_fetch_lines(f);
 }
 
-/* Which keys of a block the queries of a block see. Ranges are what is computed: what lies outside is invisible, what
- * is invisible inside has weight +0, which changes no sum. */
+/* Which keys of a block the queries of a block see. Ranges are what is computed: what lies outside
+ * is invisible, what is invisible inside has weight +0, which changes no sum. */
 typedef struct tn_att_pair {
-    int32_t lo[TN_ATT_GROUPS], hi[TN_ATT_GROUPS];             /* per group of queries: keys [lo, hi), multiples of 8 */
-    int32_t strip_lo[TN_ATT_STRIPS], strip_hi[TN_ATT_STRIPS]; /* per strip: of both its groups, multiples of 16 */
-    uint32_t masked[TN_ATT_STRIPS];  /* bit j: some query of the strip does not see some key of group j */
-    uint32_t groups[TN_ATT_GROUPS];  /* per group of keys: bit i: it lies in [lo, hi) of query group i */
+    int32_t lo[TN_ATT_GROUPS],
+        hi[TN_ATT_GROUPS]; /* per group of queries: keys [lo, hi), multiples of 8 */
+    int32_t strip_lo[TN_ATT_STRIPS],
+        strip_hi[TN_ATT_STRIPS]; /* per strip: of both its groups, multiples of 16 */
+    uint32_t
+        masked[TN_ATT_STRIPS]; /* bit j: some query of the strip does not see some key of group j */
+    uint32_t
+        groups[TN_ATT_GROUPS]; /* per group of keys: bit i: it lies in [lo, hi) of query group i */
 } tn_att_pair;
 
 static inline void tn_att_pair_ranges(const uint32_t *seen, const uint32_t *whole, tn_att_pair *out)
 {
     for (int j = 0; j < TN_ATT_GROUPS; j++) out->groups[j] = 0;
     for (int i = 0; i < TN_ATT_GROUPS; i++) {
-        int lo = seen[i] ? __builtin_ctz(seen[i]) : 0, hi = seen[i] ? 32 - __builtin_clz(seen[i]) : 0;
+        int lo = seen[i] ? __builtin_ctz(seen[i]) : 0,
+            hi = seen[i] ? 32 - __builtin_clz(seen[i]) : 0;
         out->lo[i] = lo * TN_ATT_GROUP;
         out->hi[i] = hi * TN_ATT_GROUP;
         for (int j = lo; j < hi; j++) out->groups[j] |= 1u << i;
@@ -318,16 +378,19 @@ static inline void tn_att_pair_ranges(const uint32_t *seen, const uint32_t *whol
     }
 }
 
-/* Per group i of queries: seen bit j: group j of keys may hold a visible key; whole bit j: all pairs are visible. */
-static inline void tn_att_pair_groups(const tn_att_queries *q, const tn_att_keys *k, int i, uint32_t *seen,
-                                      uint32_t *whole)
+/* Per group i of queries: seen bit j: group j of keys may hold a visible key; whole bit j: all
+ * pairs are visible. */
+static inline void tn_att_pair_groups(const tn_att_queries *q, const tn_att_keys *k, int i,
+                                      uint32_t *seen, uint32_t *whole)
 {
     uint32_t s = 0, w = 0;
     for (int j = 0; j < TN_ATT_GROUPS; j++) {
-        uint32_t none = (uint32_t)(k->pos_min[j] > q->hi_max[i]) | (uint32_t)(k->pos_max[j] <= q->lo_min[i]) |
-                        (uint32_t)(k->doc_max[j] < q->doc_min[i]) | (uint32_t)(k->doc_min[j] > q->doc_max[i]);
-        uint32_t all = (uint32_t)(k->pos_max[j] <= q->hi_min[i]) & (uint32_t)(k->pos_min[j] > q->lo_max[i]) &
-                       (uint32_t)(k->doc_min[j] == q->doc_max[i]) & (uint32_t)(k->doc_max[j] == q->doc_min[i]);
+        uint32_t none =
+            (uint32_t)(k->pos_min[j] > q->hi_max[i]) | (uint32_t)(k->pos_max[j] <= q->lo_min[i]) |
+            (uint32_t)(k->doc_max[j] < q->doc_min[i]) | (uint32_t)(k->doc_min[j] > q->doc_max[i]);
+        uint32_t all =
+            (uint32_t)(k->pos_max[j] <= q->hi_min[i]) & (uint32_t)(k->pos_min[j] > q->lo_max[i]) &
+            (uint32_t)(k->doc_min[j] == q->doc_max[i]) & (uint32_t)(k->doc_max[j] == q->doc_min[i]);
         s |= (none ^ 1u) << j;
         w |= all << j;
     }
@@ -339,8 +402,8 @@ static inline void tn_att_pair_groups(const tn_att_queries *q, const tn_att_keys
 static inline bool tn_att_pair_none(const tn_att_queries *q, const tn_att_keys *k)
 {
     enum { ALL = TN_ATT_GROUPS };
-    return k->pos_min[ALL] > q->hi_max[ALL] || k->pos_max[ALL] <= q->lo_min[ALL] || k->doc_max[ALL] < q->doc_min[ALL] ||
-           k->doc_min[ALL] > q->doc_max[ALL];
+    return k->pos_min[ALL] > q->hi_max[ALL] || k->pos_max[ALL] <= q->lo_min[ALL] ||
+           k->doc_max[ALL] < q->doc_min[ALL] || k->doc_min[ALL] > q->doc_max[ALL];
 }
 
 /* False: no query of the block sees a key of the block. */
@@ -368,8 +431,10 @@ static inline bool tn_att_pair_any(const tn_att_queries *q, const tn_att_keys *k
     return any;
 }
 
-/* The keys that some of the queries [q, q + rows) of one strip see: a range, empty where lo >= hi. */
-static inline void tn_att_pair_keys(const tn_att_pair *pair, int64_t q, int64_t rows, int64_t *lo_out, int64_t *hi_out)
+/* The keys that some of the queries [q, q + rows) of one strip see: a range, empty where lo >= hi.
+ */
+static inline void tn_att_pair_keys(const tn_att_pair *pair, int64_t q, int64_t rows,
+                                    int64_t *lo_out, int64_t *hi_out)
 {
     int64_t i = q / TN_ATT_GROUP, j = (q + rows - 1) / TN_ATT_GROUP;
     if (pair->lo[i] >= pair->hi[i]) i = j;
@@ -378,33 +443,38 @@ static inline void tn_att_pair_keys(const tn_att_pair *pair, int64_t q, int64_t 
     *hi_out = pair->hi[i] > pair->hi[j] ? pair->hi[i] : pair->hi[j];
 }
 
-/* The keys of a row and kv head, from `first` on, in chunks: positions and documents of a chunk are known at its
- * begin, panels are packed when a block is first wanted. */
+/* The keys of a row and kv head, from `first` on, in chunks: positions and documents of a chunk are
+ * known at its begin, panels are packed when a block is first wanted. */
 typedef struct tn_att_chunk {
-    const float *k, *v;    /* the chunk's first row */
-    int64_t rows;          /* from there to the end of the data */
-    int64_t n, packed;     /* blocks; how many of them are packed */
+    const float *k, *v; /* the chunk's first row */
+    int64_t rows;       /* from there to the end of the data */
+    int64_t n, packed;  /* blocks; how many of them are packed */
 } tn_att_chunk;
 
-static inline tn_att_chunk tn_att_chunk_begin(const tn_att_plan *p, const tn_att_mem *m, int64_t row, int64_t kv_head,
-                                              int64_t block, int64_t n)
+static inline tn_att_chunk tn_att_chunk_begin(const tn_att_plan *p, const tn_att_mem *m,
+                                              int64_t row, int64_t kv_head, int64_t block,
+                                              int64_t n)
 {
     const tn_attention *a = p->a;
     const int64_t first = block * TN_ATT_BLOCK, at = (row * a->t + first) * a->g + kv_head;
-    for (int64_t i = 0; i < n; i++) tn_attention_keys(a, row, first + i * TN_ATT_BLOCK, m->keys + i);
+    for (int64_t i = 0; i < n; i++)
+        tn_attention_keys(a, row, first + i * TN_ATT_BLOCK, m->keys + i);
     return (tn_att_chunk){a->k + at * a->d, a->v + at * a->dv, a->t - first, n, 0};
 }
 
-/* Makes the panels up to and including `block`; the rows of the one after are fetched if it is to be made. */
-static inline void tn_att_chunk_want(const tn_att_plan *p, const tn_att_mem *m, tn_att_chunk *c, int64_t block,
-                                     tn_att_fetch *fetch)
+/* Makes the panels up to and including `block`; the rows of the one after are fetched if it is to
+ * be made. */
+static inline void tn_att_chunk_want(const tn_att_plan *p, const tn_att_mem *m, tn_att_chunk *c,
+                                     int64_t block, tn_att_fetch *fetch)
 {
     const tn_attention *a = p->a;
     for (; c->packed <= block; c->packed++) {
         int64_t i = c->packed, first = i * TN_ATT_BLOCK, left = c->rows - first;
         int64_t rows = left < TN_ATT_BLOCK ? left : TN_ATT_BLOCK;
-        tn_att_pack(c->k + first * a->g * a->d, a->g * a->d, rows, a->d, m->k + i * p->nd * TN_ATT_PANEL);
-        tn_att_pack(c->v + first * a->g * a->dv, a->g * a->dv, rows, a->dv, m->v + i * p->nv * TN_ATT_PANEL);
+        tn_att_pack(c->k + first * a->g * a->d, a->g * a->d, rows, a->d,
+                    m->k + i * p->nd * TN_ATT_PANEL);
+        tn_att_pack(c->v + first * a->g * a->dv, a->g * a->dv, rows, a->dv,
+                    m->v + i * p->nv * TN_ATT_PANEL);
     }
     if (block + 1 != c->packed || c->packed == c->n) return;
     int64_t next = c->packed * TN_ATT_BLOCK;
@@ -425,7 +495,8 @@ TN_VI tn_att_sight tn_att_sight_of(const tn_att_queries *q, int64_t strip)
 
 TN_VI tn_v tn_att_hide(const tn_att_sight *s, const tn_att_keys *k, int64_t key, tn_v t)
 {
-    tn_vmask seen = tn_vi_seen(s->doc, tn_vi_set(k->doc[key]), s->lo, tn_vi_set(k->pos[key]), s->hi);
+    tn_vmask seen =
+        tn_vi_seen(s->doc, tn_vi_set(k->doc[key]), s->lo, tn_vi_set(k->pos[key]), s->hi);
     return tn_v_select(seen, t, tn_v_set(-__builtin_inff()));
 }
 

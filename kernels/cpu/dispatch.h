@@ -1,7 +1,9 @@
-/* dispatch.h - what the dispatcher files x.c of the CPU kernels share: picking the instruction set's table, cutting work.
+/* dispatch.h - what the dispatcher files x.c of the CPU kernels share: picking the instruction
+ * set's table, cutting work.
  *
- * x_isa.c exports one table of functions per instruction set (tn_x_fns_portable, ...); x.c lists them with TN_BY_ISA and
- * indexes by tn_cpu.isa. A set that the build lacks falls back to portable: it is never chosen (tn_isa_usable).
+ * x_isa.c exports one table of functions per instruction set (tn_x_fns_portable, ...); x.c lists
+ * them with TN_BY_ISA and indexes by tn_cpu.isa. A set that the build lacks falls back to portable:
+ * it is never chosen (tn_isa_usable).
  *
  * How work is cut into tiles never changes a bit: tiles are whole rows, or whole columns of a sum.
  */
@@ -22,9 +24,13 @@
 
 /* Declares the tables of a subject, and lists them in the order of tn_isa. */
 #define TN_ISA_TABLES(type, x) extern const type x##_portable, x##_avx2, x##_avx512
-#define TN_BY_ISA(x) {&x##_portable, &TN_ONLY_AVX2(x), &TN_ONLY_AVX512(x)}
+#define TN_BY_ISA(x)                                                                               \
+    {                                                                                              \
+        &x##_portable, &TN_ONLY_AVX2(x), &TN_ONLY_AVX512(x)                                        \
+    }
 
-/* Bytes that a tile should move at least (below, handing it over costs more than it saves) and at most. */
+/* Bytes that a tile should move at least (below, handing it over costs more than it saves) and at
+ * most. */
 enum { TN_TILE_MIN_BYTES = 32 << 10, TN_TILE_MAX_BYTES = 512 << 10, TN_TILES_PER_THREAD = 8 };
 
 /* How many of n items of `bytes` each make one tile. */

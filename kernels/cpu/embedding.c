@@ -1,4 +1,5 @@
-/* embedding.c - plans the gradient: tokens sorted by id, when the parts of the sum come together, pieces of equal work. */
+/* embedding.c - plans the gradient: tokens sorted by id, when the parts of the sum come together,
+ * pieces of equal work. */
 #include "kernels/cpu/embedding.h"
 
 #include "kernels/cpu/dispatch.h"
@@ -51,13 +52,16 @@ static bool find_id(const tn_embedding_grad_args *a, int64_t token, int64_t *v_o
     return *v_out >= 0 && *v_out < a->v_count;
 }
 
-/* Stable counting sort of the tokens by id; first[v + 1] moves from the begin of v to its end while they are placed. */
-static void sort_tokens(const tn_embedding_grad_args *a, int32_t *first, int32_t *token, int32_t *item)
+/* Stable counting sort of the tokens by id; first[v + 1] moves from the begin of v to its end while
+ * they are placed. */
+static void sort_tokens(const tn_embedding_grad_args *a, int32_t *first, int32_t *token,
+                        int32_t *item)
 {
     int64_t v;
     memset(first, 0, (size_t)(a->v_count + 2) * sizeof *first);
     for (int64_t i = 0; i < a->run.n; i++)
-        for (int64_t k = a->run.ins[i].k0; a->run.ins[i].op == TN_ORDER_LEAF && k < a->run.ins[i].k1; k++)
+        for (int64_t k = a->run.ins[i].k0;
+             a->run.ins[i].op == TN_ORDER_LEAF && k < a->run.ins[i].k1; k++)
             if (find_id(a, k, &v)) first[v + 2]++;
     for (v = 0; v < a->v_count; v++) first[v + 2] += first[v + 1];
     int32_t now = a->run.depth_in;
@@ -78,7 +82,8 @@ static void sort_tokens(const tn_embedding_grad_args *a, int32_t *first, int32_t
     }
 }
 
-/* Walks the program once; a stack entry is the range of items that it sums (empty: a leaf without tokens). */
+/* Walks the program once; a stack entry is the range of items that it sums (empty: a leaf without
+ * tokens). */
 static void find_joins(const tn_order_run *run, int32_t *join, int32_t *level_begin)
 {
     int32_t end[TN_ORDER_MAX_DEPTH + 1], begin[TN_ORDER_MAX_DEPTH + 1], items = run->depth_in;
@@ -130,15 +135,19 @@ static void cut_pieces(backward_job *j)
 static void backward_tile(void *arg, int64_t tile, int thread)
 {
     const backward_job *j = arg;
-    const int64_t piece = tile % j->pieces, c = tile / j->pieces * j->columns, rest = j->plan.a->d - c;
+    const int64_t piece = tile % j->pieces, c = tile / j->pieces * j->columns,
+                  rest = j->plan.a->d - c;
     (void)thread;
-    j->fns->backward(&j->plan, j->begin[piece], j->begin[piece + 1], c, rest < j->columns ? rest : j->columns);
+    j->fns->backward(&j->plan, j->begin[piece], j->begin[piece + 1], c,
+                     rest < j->columns ? rest : j->columns);
 }
 
 void tn_embedding_backward(const tn_cpu *cpu, const tn_embedding_grad_args *a)
 {
-    int32_t *first = cpu->scratch, *token = first + a->v_count + 2, *item = token + a->tokens, *join = item + a->tokens;
-    backward_job j = {.fns = by_isa[cpu->isa], .plan = {.a = a, .first = first, .token = token, .item = item, .join = join},
+    int32_t *first = cpu->scratch, *token = first + a->v_count + 2, *item = token + a->tokens,
+            *join = item + a->tokens;
+    backward_job j = {.fns = by_isa[cpu->isa],
+                      .plan = {.a = a, .first = first, .token = token, .item = item, .join = join},
                       .columns = a->d < TN_EMBEDDING_COLS ? a->d : TN_EMBEDDING_COLS};
     assert(cpu->scratch_bytes >= tn_embedding_scratch(a->tokens, a->v_count));
     sort_tokens(a, first, token, item);

@@ -18,7 +18,8 @@ TN_VI void copy_row(float *y, const float *x, int64_t n)
 TN_VI void add_row(float *y, const float *x, int64_t n)
 {
     int64_t i = 0;
-    for (; i + TN_VL <= n; i += TN_VL) tn_v_store(y + i, tn_v_add(tn_v_load(y + i), tn_v_load(x + i)));
+    for (; i + TN_VL <= n; i += TN_VL)
+        tn_v_store(y + i, tn_v_add(tn_v_load(y + i), tn_v_load(x + i)));
     if (i < n) {
         tn_vmask m = tn_v_mask(n - i);
         tn_v_store_mask(y + i, m, tn_v_add(tn_v_load_mask(y + i, m), tn_v_load_mask(x + i, m)));
@@ -30,15 +31,14 @@ static void forward(const tn_embedding_args *a, int64_t begin, int64_t end)
     const int64_t d = a->d;
     for (int64_t t = begin; t < end; t++) {
         const int64_t v = a->ids[t] - a->v_begin;
-        if (v >= 0 && v < a->v_count)
-            copy_row(a->y + t * d, a->table + v * d, d);
-        else
-            memset(a->y + t * d, 0, (size_t)d * sizeof(float));
+        if (v >= 0 && v < a->v_count) copy_row(a->y + t * d, a->table + v * d, d);
+        else memset(a->y + t * d, 0, (size_t)d * sizeof(float));
     }
 }
 
-/* The partial sums of one level of one row: sum k waits for what comes right of it, and meets sum k - 1 at meet[k]. meet falls
- * strictly, as the path from the root to a leaf does, so there are no more sums than the program has levels. */
+/* The partial sums of one level of one row: sum k waits for what comes right of it, and meets sum k
+ * - 1 at meet[k]. meet falls strictly, as the path from the root to a leaf does, so there are no
+ * more sums than the program has levels. */
 typedef struct sums {
     float x[TN_ORDER_MAX_DEPTH][TN_EMBEDDING_COLS];
     int32_t meet[TN_ORDER_MAX_DEPTH], last; /* the newest item */
@@ -62,8 +62,8 @@ static float *push(sums *s, const int32_t *join, int32_t item, int64_t n)
     return s->x[s->n++];
 }
 
-/* Levels above this size are written past the caches: six times as fast where most rows are cleared, and who reads them next
- * would not find them there anyway. */
+/* Levels above this size are written past the caches: six times as fast where most rows are
+ * cleared, and who reads them next would not find them there anyway. */
 static bool streams(const tn_embedding_grad_args *a)
 {
     return a->v_count * a->d > (16 << 20) / (int64_t)sizeof(float);
@@ -77,14 +77,14 @@ static void write_row(float *y, const float *x, int64_t n, bool stream)
         for (; i < n && (uintptr_t)(y + i) % 64; i++) y[i] = x ? x[i] : 0;
         for (; i + TN_VL <= n; i += TN_VL) tn_v_stream(y + i, x ? tn_v_load(x + i) : tn_v_zero());
     }
-    if (x)
-        memcpy(y + i, x + i, (size_t)(n - i) * sizeof *y);
-    else
-        memset(y + i, 0, (size_t)(n - i) * sizeof *y);
+    if (x) memcpy(y + i, x + i, (size_t)(n - i) * sizeof *y);
+    else memset(y + i, 0, (size_t)(n - i) * sizeof *y);
 }
 
-/* Columns [c, c + n) of one row of output level l; tokens [*at, end) of the id are left, those of the level are taken. */
-static void sum_level(const tn_embedding_plan *p, sums *s, int64_t v, int l, int32_t *at, int64_t c, int64_t n)
+/* Columns [c, c + n) of one row of output level l; tokens [*at, end) of the id are left, those of
+ * the level are taken. */
+static void sum_level(const tn_embedding_plan *p, sums *s, int64_t v, int l, int32_t *at, int64_t c,
+                      int64_t n)
 {
     const tn_embedding_grad_args *a = p->a;
     const int32_t begin = p->level_begin[l], end = p->level_begin[l + 1], id_end = p->first[v + 1];
@@ -99,14 +99,16 @@ static void sum_level(const tn_embedding_plan *p, sums *s, int64_t v, int l, int
         const int32_t item = p->item[*at];
         float *x = push(s, p->join, item, n);
         copy_row(x, a->dy + p->token[(*at)++] * a->d + c, n);
-        for (; *at < id_end && p->item[*at] == item; (*at)++) add_row(x, a->dy + p->token[*at] * a->d + c, n);
+        for (; *at < id_end && p->item[*at] == item; (*at)++)
+            add_row(x, a->dy + p->token[*at] * a->d + c, n);
     }
     while (s->n > 1) pop(s, n);
     write_row(out, s->n ? s->x[0] : NULL, n, streams(a));
 }
 
 /* Rows [v, end) have no token in the run. */
-static void rows_without(const tn_embedding_plan *p, sums *s, int64_t v, int64_t end, int64_t c, int64_t n)
+static void rows_without(const tn_embedding_plan *p, sums *s, int64_t v, int64_t end, int64_t c,
+                         int64_t n)
 {
     const tn_embedding_grad_args *a = p->a;
     for (int l = 0; l < a->run.depth_out; l++) {

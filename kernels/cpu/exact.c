@@ -1,4 +1,5 @@
-/* exact.c - the fixed-point number, and the cut of arrays into tiles; one sum per thread, merged at the end. */
+/* exact.c - the fixed-point number, and the cut of arrays into tiles; one sum per thread, merged at
+ * the end. */
 #include "kernels/cpu/exact.h"
 
 #include "kernels/cpu/dispatch.h"
@@ -51,7 +52,8 @@ double tn_exact_get(const tn_exact *sum)
     tn_exact_carry(&s);
     int top = TN_EXACT_LIMBS - 1;
     while (top > 0 && s.limb[top] == 0) top--;
-    /* 62 bits from the highest one on, the last of them set if anything below is: rounds to 53 as the whole would */
+    /* 62 bits from the highest one on, the last of them set if anything below is: rounds to 53 as
+     * the whole would */
     uwide high = 0;
     bool below = false;
     int shift = 0;
@@ -74,7 +76,8 @@ static void add_tile(void *arg, int64_t tile, int thread)
 {
     const job *j = arg;
     const int64_t begin = tile * j->items;
-    j->add((tn_exact *)(void *)(j->slots + thread * SLOT_BYTES), j->x + begin, tn_tile_end(j->n, j->items, tile) - begin);
+    j->add((tn_exact *)(void *)(j->slots + thread * SLOT_BYTES), j->x + begin,
+           tn_tile_end(j->n, j->items, tile) - begin);
 }
 
 size_t tn_exact_scratch(int n_threads)
@@ -90,7 +93,8 @@ static void add(const tn_cpu *cpu, tn_exact *sum, job *j)
     j->slots = cpu->scratch;
     memset(j->slots, 0, tn_exact_scratch(threads));
     tn_pool_run(cpu->pool, tn_tile_count(j->n, j->items), add_tile, j);
-    for (int t = 0; t < threads; t++) tn_exact_merge(sum, (const tn_exact *)(const void *)(j->slots + t * SLOT_BYTES));
+    for (int t = 0; t < threads; t++)
+        tn_exact_merge(sum, (const tn_exact *)(const void *)(j->slots + t * SLOT_BYTES));
 }
 
 void tn_exact_add(const tn_cpu *cpu, tn_exact *sum, const float *x, int64_t n)

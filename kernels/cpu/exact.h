@@ -1,8 +1,10 @@
-/* exact.h - sums of floats, and of their squares, without rounding: no order exists, and any shard fits (DESIGN.md 7 (13)).
+/* exact.h - sums of floats, and of their squares, without rounding: no order exists, and any shard
+ * fits (DESIGN.md 7 (13)).
  *
- * The sum is a fixed-point number that every float and every square of one fits into: limb i counts units of 2^(32 i - 320).
- * Between calls limbs 0 .. 18 lie in [0, 2^32), the last one carries the sign; so equal sums have equal bytes, however they
- * came about. Up to 2^63 values. A NaN or an infinity is remembered and decides the result.
+ * The sum is a fixed-point number that every float and every square of one fits into: limb i counts
+ * units of 2^(32 i - 320). Between calls limbs 0 .. 18 lie in [0, 2^32), the last one carries the
+ * sign; so equal sums have equal bytes, however they came about. Up to 2^63 values. A NaN or an
+ * infinity is remembered and decides the result.
  */
 #ifndef TN_KERNELS_CPU_EXACT_H
 #define TN_KERNELS_CPU_EXACT_H

@@ -2,12 +2,14 @@
  *
  * Every way here is exact, so which one a block takes cannot be seen in the result.
  *
- * Squares of a block whose exponents lie close (gradients nearly always) go through doubles. With |x| < 2^(E - 126), E the
- * largest exponent field, v = x^2 is exact and below 2^T, T = 2E - 252. Adding and taking away 1.5 2^(T + 12) leaves q1, v
- * rounded to a multiple of 2^(T - 40); r1 = v - q1 is exact, at most 2^(T - 41). A block's 2^12 values of q1 sum up below
- * 2^(T + 12), 52 bits above the unit: exactly. What r1 consists of are multiples of 2^(2 e - 300), e the smallest field; its
- * sum, below 2^(T - 29), is exact if T - 29 - (2 e - 300) <= 53: E - e <= 17. For E - e <= 37 r1 is split once more, at
- * 2^(T - 81). Anything else is counted in integers, one bin per exponent.
+ * Squares of a block whose exponents lie close (gradients nearly always) go through doubles. With
+ * |x| < 2^(E - 126), E the largest exponent field, v = x^2 is exact and below 2^T, T = 2E - 252.
+ * Adding and taking away 1.5 2^(T + 12) leaves q1, v rounded to a multiple of 2^(T - 40); r1 = v -
+ * q1 is exact, at most 2^(T - 41). A block's 2^12 values of q1 sum up below 2^(T + 12), 52 bits
+ * above the unit: exactly. What r1 consists of are multiples of 2^(2 e - 300), e the smallest
+ * field; its sum, below 2^(T - 29), is exact if T - 29 - (2 e - 300) <= 53: E - e <= 17. For E - e
+ * <= 37 r1 is split once more, at 2^(T - 81). Anything else is counted in integers, one bin per
+ * exponent.
  */
 #include "kernels/cpu/exact.h"
 
@@ -27,7 +29,8 @@ typedef double doubles __attribute__((vector_size(LANES * sizeof(double))));
 typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
 
 typedef struct range {
-    uint32_t low, high; /* the smallest exponent field of a value that is not 0 (denormals: 1), and the largest */
+    uint32_t low, high; /* the smallest exponent field of a value that is not 0 (denormals: 1), and
+                           the largest */
 } range;
 
 static range exponents(const float *x, int64_t n)
@@ -84,13 +87,15 @@ TN_VI doubles squares_at(const float *x)
     return d * d;
 }
 
-/* Two vectors at a time, so that their sums do not wait for each other. n is a multiple of STEP; the splits are those above. */
+/* Two vectors at a time, so that their sums do not wait for each other. n is a multiple of STEP;
+ * the splits are those above. */
 static void squares_near(tn_exact *sum, const float *x, int64_t n, int T)
 {
     const doubles zero = {0}, c1 = zero + 1.5 * power_of_two(T + 12);
     doubles s1 = zero, s2 = zero, t1 = zero, t2 = zero;
     for (int64_t i = 0; i < n; i += STEP) {
-        const doubles v = squares_at(x + i), w = squares_at(x + i + LANES), q = (v + c1) - c1, p = (w + c1) - c1;
+        const doubles v = squares_at(x + i), w = squares_at(x + i + LANES), q = (v + c1) - c1,
+                      p = (w + c1) - c1;
         s1 += q;
         t1 += p;
         s2 += v - q;
@@ -102,10 +107,12 @@ static void squares_near(tn_exact *sum, const float *x, int64_t n, int T)
 
 static void squares_far(tn_exact *sum, const float *x, int64_t n, int T)
 {
-    const doubles zero = {0}, c1 = zero + 1.5 * power_of_two(T + 12), c2 = zero + 1.5 * power_of_two(T - 29);
+    const doubles zero = {0}, c1 = zero + 1.5 * power_of_two(T + 12),
+                  c2 = zero + 1.5 * power_of_two(T - 29);
     doubles s1 = zero, s2 = zero, s3 = zero, t1 = zero, t2 = zero, t3 = zero;
     for (int64_t i = 0; i < n; i += STEP) {
-        const doubles v = squares_at(x + i), w = squares_at(x + i + LANES), q = (v + c1) - c1, p = (w + c1) - c1;
+        const doubles v = squares_at(x + i), w = squares_at(x + i + LANES), q = (v + c1) - c1,
+                      p = (w + c1) - c1;
         const doubles v2 = v - q, w2 = w - p, q2 = (v2 + c2) - c2, p2 = (w2 + c2) - c2;
         s1 += q;
         t1 += p;
@@ -126,7 +133,8 @@ static void note_special(tn_exact *sum, uint32_t bits, bool squares)
     sum->special |= bits << 9 ? 1u : bits >> 31 && !squares ? 4u : 2u;
 }
 
-/* n <= BLOCK: 2^12 squared mantissas of 48 bits fit 64. Four sets of bins, so that equal exponents do not wait for each other. */
+/* n <= BLOCK: 2^12 squared mantissas of 48 bits fit 64. Four sets of bins, so that equal exponents
+ * do not wait for each other. */
 static void squares_any(tn_exact *sum, const float *x, int64_t n)
 {
     uint64_t bin[4][256] = {{0}};
@@ -175,12 +183,9 @@ static void squares(tn_exact *sum, const float *x, int64_t n)
         const int64_t m = n - i < BLOCK ? n - i : BLOCK, whole = m / STEP * STEP;
         const range r = exponents(x + i, whole);
         const int T = 2 * (int)r.high - 252;
-        if (r.high == 255 || (r.high > 0 && r.high - r.low > 37))
-            squares_any(sum, x + i, whole);
-        else if (r.high > 0 && r.high - r.low > 17)
-            squares_far(sum, x + i, whole, T);
-        else if (r.high > 0)
-            squares_near(sum, x + i, whole, T);
+        if (r.high == 255 || (r.high > 0 && r.high - r.low > 37)) squares_any(sum, x + i, whole);
+        else if (r.high > 0 && r.high - r.low > 17) squares_far(sum, x + i, whole, T);
+        else if (r.high > 0) squares_near(sum, x + i, whole, T);
         if (whole < m) squares_any(sum, x + i + whole, m - whole);
         tn_exact_carry(sum);
     }

@@ -1,5 +1,6 @@
-/* finite.c - two floats at a time in a 64-bit integer: with the sign off, adding 1 to the exponent field carries into the sign
- * bit for NaN and infinity only. Plain C reads 25 GB/s that way; a version per instruction set would wait for memory as well. */
+/* finite.c - two floats at a time in a 64-bit integer: with the sign off, adding 1 to the exponent
+ * field carries into the sign bit for NaN and infinity only. Plain C reads 25 GB/s that way; a
+ * version per instruction set would wait for memory as well. */
 #include "kernels/cpu/finite.h"
 
 #include <string.h>

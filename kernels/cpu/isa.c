@@ -1,6 +1,7 @@
 /* isa.c - which instruction set the CPU kernels use (contract in isa.h).
  *
- * TN_HAVE_AVX2 and TN_HAVE_AVX512 say what the build compiled (configure.py gives them when the target is x86-64). */
+ * TN_HAVE_AVX2 and TN_HAVE_AVX512 say what the build compiled (configure.py gives them when the
+ * target is x86-64). */
 #include "kernels/cpu/isa.h"
 
 #include <string.h>
@@ -22,8 +23,9 @@ static bool has_avx2(void)
 #if defined TN_HAVE_AVX512
 static bool has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #else
 static bool has_avx512(void)
@@ -35,10 +37,14 @@ static bool has_avx512(void)
 bool tn_isa_usable(tn_isa isa)
 {
     switch (isa) {
-    case TN_ISA_PORTABLE: return true;
-    case TN_ISA_AVX2: return has_avx2();
-    case TN_ISA_AVX512: return has_avx512();
-    case TN_N_ISA: break;
+    case TN_ISA_PORTABLE:
+        return true;
+    case TN_ISA_AVX2:
+        return has_avx2();
+    case TN_ISA_AVX512:
+        return has_avx512();
+    case TN_N_ISA:
+        break;
     }
     return false;
 }

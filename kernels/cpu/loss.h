@@ -1,10 +1,11 @@
-/* loss.h - cross entropy over a vocabulary that may be split, and its gradient            (DESIGN.md 7 (12))
+/* loss.h - cross entropy over a vocabulary that may be split, and its gradient (DESIGN.md 7 (12))
  *
- * parts: per vocabulary part of the reduce grid (m, s, target): maximum of the logits, sum of exp(z - m) (lane i mod 16 from the
- * part's start, then the pairwise tree), the label's logit (0 where it lies in another part). An empty part has s = 0.
- * merge: m = max, s = s_a e^(m_a - m) + s_b e^(m_b - m) in the balanced tree over the parts, empty ones passed through;
- * lse = m + log s; nll = log s + (m - target), 0 where the label is negative (-100: no target).
- * backward: (e^(z - lse) - [label]) * coefficient, 0 where the label is negative.
+ * parts: per vocabulary part of the reduce grid (m, s, target): maximum of the logits, sum of exp(z
+ * - m) (lane i mod 16 from the part's start, then the pairwise tree), the label's logit (0 where it
+ * lies in another part). An empty part has s = 0. merge: m = max, s = s_a e^(m_a - m) + s_b e^(m_b
+ * - m) in the balanced tree over the parts, empty ones passed through; lse = m + log s; nll = log s
+ * + (m - target), 0 where the label is negative (-100: no target). backward: (e^(z - lse) -
+ * [label]) * coefficient, 0 where the label is negative.
  */
 #ifndef TN_KERNELS_CPU_LOSS_H
 #define TN_KERNELS_CPU_LOSS_H

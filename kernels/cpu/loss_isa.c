@@ -1,4 +1,5 @@
-/* loss_isa.c - cross entropy rows; see loss.h. A part is read twice, the second time from the cache. */
+/* loss_isa.c - cross entropy rows; see loss.h. A part is read twice, the second time from the
+ * cache. */
 #include "kernels/cpu/loss.h"
 
 #include "graph/order.h"
@@ -14,8 +15,11 @@ TN_VI void part_sum(const float *z, int64_t n, float *m_out, float *s_out)
     if (whole < n) m = tn_v_select(last, tn_v_max(m, tn_v_load_mask(z + whole, last)), m);
     *m_out = tn_v_hmax(m);
     m = tn_v_set(*m_out);
-    for (int64_t i = 0; i < whole; i += TN_VL) s = tn_v_add(s, tn_v_exp(tn_v_sub(tn_v_load(z + i), m)));
-    if (whole < n) s = tn_v_select(last, tn_v_add(s, tn_v_exp(tn_v_sub(tn_v_load_mask(z + whole, last), m))), s);
+    for (int64_t i = 0; i < whole; i += TN_VL)
+        s = tn_v_add(s, tn_v_exp(tn_v_sub(tn_v_load(z + i), m)));
+    if (whole < n)
+        s = tn_v_select(last, tn_v_add(s, tn_v_exp(tn_v_sub(tn_v_load_mask(z + whole, last), m))),
+                        s);
     *s_out = tn_v_sum(s);
 }
 
@@ -25,7 +29,8 @@ static void parts(const tn_loss_parts_args *a, int64_t begin, int64_t end)
         const float *z = a->logits + row * a->v_count;
         float *stats = a->stats + row * a->part_count * 3;
         for (int64_t p = a->part_begin; p < a->part_begin + a->part_count; p++, stats += 3) {
-            const int64_t from = tn_order_cut(a->vocab, 0, p, a->parts), to = tn_order_cut(a->vocab, 0, p + 1, a->parts);
+            const int64_t from = tn_order_cut(a->vocab, 0, p, a->parts),
+                          to = tn_order_cut(a->vocab, 0, p + 1, a->parts);
             const int64_t label = a->labels[row];
             stats[0] = stats[1] = stats[2] = 0;
             if (from == to) continue;
@@ -40,13 +45,15 @@ TN_VI void merge_two(tn_v *ma, tn_v *sa, tn_v mb, tn_v sb)
 {
     const tn_vmask no_a = tn_v_eq(*sa, tn_v_zero()), no_b = tn_v_eq(sb, tn_v_zero());
     tn_v m = tn_v_max(*ma, mb);
-    tn_v s = tn_v_add(tn_v_mul(*sa, tn_v_exp(tn_v_sub(*ma, m))), tn_v_mul(sb, tn_v_exp(tn_v_sub(mb, m))));
+    tn_v s = tn_v_add(tn_v_mul(*sa, tn_v_exp(tn_v_sub(*ma, m))),
+                      tn_v_mul(sb, tn_v_exp(tn_v_sub(mb, m))));
     *ma = tn_v_select(no_a, mb, tn_v_select(no_b, *ma, m));
     *sa = tn_v_select(no_a, sb, tn_v_select(no_b, *sa, s));
 }
 
 /* Up to 16 rows. The label's logit stands in one part, the others hold 0: their sum is exact. */
-static void merge_rows(int64_t rows, int64_t n_parts, const float *stats, const int32_t *labels, float *nll, float *lse)
+static void merge_rows(int64_t rows, int64_t n_parts, const float *stats, const int32_t *labels,
+                       float *nll, float *lse)
 {
     tn_v m[TN_LOSS_MAX_PARTS], s[TN_LOSS_MAX_PARTS];
     float target[TN_VL] = {0}, counted[TN_VL] = {0};
@@ -80,8 +87,8 @@ static void merge_rows(int64_t rows, int64_t n_parts, const float *stats, const 
 static void merge(const tn_loss_merge_args *a, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row += TN_VL)
-        merge_rows(end - row < TN_VL ? end - row : TN_VL, a->parts, a->stats + row * a->parts * 3, a->labels + row,
-                   a->nll + row, a->lse + row);
+        merge_rows(end - row < TN_VL ? end - row : TN_VL, a->parts, a->stats + row * a->parts * 3,
+                   a->labels + row, a->nll + row, a->lse + row);
 }
 
 TN_VI tn_v gradient(tn_v z, tn_v lse, tn_v hit, tn_v coefficient)
@@ -103,9 +110,13 @@ static void backward(const tn_loss_grad_args *a, int64_t begin, int64_t end)
             continue;
         }
         const tn_v lse = tn_v_set(a->lse[row]);
-        if (label >= 0 && label < v) at_label = tn_v_first(gradient(tn_v_set(z[label]), lse, tn_v_set(1.0f), c));
-        for (int64_t i = 0; i < whole; i += TN_VL) tn_v_store(dz + i, gradient(tn_v_load(z + i), lse, zero, c));
-        if (whole < v) tn_v_store_mask(dz + whole, last, gradient(tn_v_load_mask(z + whole, last), lse, zero, c));
+        if (label >= 0 && label < v)
+            at_label = tn_v_first(gradient(tn_v_set(z[label]), lse, tn_v_set(1.0f), c));
+        for (int64_t i = 0; i < whole; i += TN_VL)
+            tn_v_store(dz + i, gradient(tn_v_load(z + i), lse, zero, c));
+        if (whole < v)
+            tn_v_store_mask(dz + whole, last,
+                            gradient(tn_v_load_mask(z + whole, last), lse, zero, c));
         if (label >= 0 && label < v) dz[label] = at_label;
     }
 }

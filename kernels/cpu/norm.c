@@ -52,6 +52,7 @@ void tn_norm_backward(const tn_cpu *cpu, const tn_norm_backward_args *a)
 void tn_norm_gain(const tn_cpu *cpu, const tn_norm_gain_args *a)
 {
     /* Two tiles of columns per thread, 32 columns (two cache lines of a token) at least. */
-    int64_t parts = 2 * (int64_t)tn_pool_threads(cpu->pool), cols = ((a->d + parts - 1) / parts + 31) / 32 * 32;
+    int64_t parts = 2 * (int64_t)tn_pool_threads(cpu->pool),
+            cols = ((a->d + parts - 1) / parts + 31) / 32 * 32;
     run(cpu, gain_tile, a, a->d, cols < TN_NORM_GAIN_COLS ? cols : TN_NORM_GAIN_COLS);
 }

@@ -1,7 +1,9 @@
-/* norm.h - RMSNorm: y = x * r * w, r = 1/sqrt(mean(x^2 over d) + eps)             (Zhang & Sennrich 2019, eq. 4)
+/* norm.h - RMSNorm: y = x * r * w, r = 1/sqrt(mean(x^2 over d) + eps)             (Zhang & Sennrich
+ * 2019, eq. 4)
  *
- * Rows are independent. Sums over a row: lane i mod 16, then the pairwise tree (DESIGN.md 7 (12)). n = x * r is rounded
- * before it meets w, forwards and backwards. Outputs may be the same buffers as inputs of the same shape.
+ * Rows are independent. Sums over a row: lane i mod 16, then the pairwise tree (DESIGN.md 7 (12)).
+ * n = x * r is rounded before it meets w, forwards and backwards. Outputs may be the same buffers
+ * as inputs of the same shape.
  */
 #ifndef TN_KERNELS_CPU_NORM_H
 #define TN_KERNELS_CPU_NORM_H
@@ -18,15 +20,17 @@ typedef struct tn_norm_forward_args {
     float *h, *y, *r;         /* [rows d] where add is given, [rows d], [rows] */
 } tn_norm_forward_args;
 
-/* dx = r * (g - n * mean(g * n)), g = dy * w; `more` != NULL: dx = more + that, rounded in between. */
+/* dx = r * (g - n * mean(g * n)), g = dy * w; `more` != NULL: dx = more + that, rounded in between.
+ */
 typedef struct tn_norm_backward_args {
     int64_t rows, d;
     const float *x, *r, *w, *dy, *more; /* [rows d], [rows], [d], [rows d], [rows d] or NULL */
     float *dx;                          /* [rows d] */
 } tn_norm_backward_args;
 
-/* The gain's gradient over one run of the token order: leaf = chain over its tokens k of acc = fma(dy, n, acc).
- * stack: the program's levels, [d] each: read below run.depth_in, written below run.depth_out. */
+/* The gain's gradient over one run of the token order: leaf = chain over its tokens k of acc =
+ * fma(dy, n, acc). stack: the program's levels, [d] each: read below run.depth_in, written below
+ * run.depth_out. */
 typedef struct tn_norm_gain_args {
     int64_t d;
     const float *x, *r, *dy; /* [tokens d], [tokens], [tokens d] */
@@ -38,7 +42,8 @@ void tn_norm_forward(const tn_cpu *cpu, const tn_norm_forward_args *a);
 void tn_norm_backward(const tn_cpu *cpu, const tn_norm_backward_args *a);
 void tn_norm_gain(const tn_cpu *cpu, const tn_norm_gain_args *a);
 
-/* From norm_isa.c, once per instruction set: rows [begin, end); columns [begin, end), at most TN_NORM_GAIN_COLS. */
+/* From norm_isa.c, once per instruction set: rows [begin, end); columns [begin, end), at most
+ * TN_NORM_GAIN_COLS. */
 enum { TN_NORM_GAIN_COLS = 512 };
 typedef struct tn_norm_fns {
     void (*forward)(const tn_norm_forward_args *a, int64_t begin, int64_t end);

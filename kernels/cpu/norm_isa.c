@@ -64,7 +64,9 @@ static void forward(const tn_norm_forward_args *a, int64_t begin, int64_t end)
             tn_v_store(y + i, tn_v_mul(tn_v_mul(tn_v_load(x + i), r), tn_v_load(w + i)));
         if (i < d) {
             tn_vmask m = tn_v_mask(d - i);
-            tn_v_store_mask(y + i, m, tn_v_mul(tn_v_mul(tn_v_load_mask(x + i, m), r), tn_v_load_mask(w + i, m)));
+            tn_v_store_mask(
+                y + i, m,
+                tn_v_mul(tn_v_mul(tn_v_load_mask(x + i, m), r), tn_v_load_mask(w + i, m)));
         }
     }
 }
@@ -80,11 +82,13 @@ static void backward(const tn_norm_backward_args *a, int64_t begin, int64_t end)
     const tn_vmask m = tn_v_mask(d - whole);
     const float *w = a->w;
     for (int64_t row = begin; row < end; row++) {
-        const float *x = a->x + row * d, *dy = a->dy + row * d, *more = a->more ? a->more + row * d : NULL;
+        const float *x = a->x + row * d, *dy = a->dy + row * d,
+                    *more = a->more ? a->more + row * d : NULL;
         float *dx = a->dx + row * d;
         tn_v r = tn_v_set(a->r[row]), s = tn_v_zero();
         for (int64_t i = 0; i < whole; i += TN_VL)
-            s = tn_v_fma(tn_v_mul(tn_v_load(dy + i), tn_v_load(w + i)), tn_v_mul(tn_v_load(x + i), r), s);
+            s = tn_v_fma(tn_v_mul(tn_v_load(dy + i), tn_v_load(w + i)),
+                         tn_v_mul(tn_v_load(x + i), r), s);
         if (whole < d)
             s = tn_v_fma(tn_v_mul(tn_v_load_mask(dy + whole, m), tn_v_load_mask(w + whole, m)),
                          tn_v_mul(tn_v_load_mask(x + whole, m), r), s);
@@ -95,7 +99,8 @@ static void backward(const tn_norm_backward_args *a, int64_t begin, int64_t end)
             tn_v_store(dx + i, g);
         }
         if (whole < d) {
-            tn_v g = gradient(tn_v_load_mask(x + whole, m), tn_v_load_mask(w + whole, m), tn_v_load_mask(dy + whole, m), r, c);
+            tn_v g = gradient(tn_v_load_mask(x + whole, m), tn_v_load_mask(w + whole, m),
+                              tn_v_load_mask(dy + whole, m), r, c);
             if (more) g = tn_v_add(tn_v_load_mask(more + whole, m), g);
             tn_v_store_mask(dx + whole, m, g);
         }
@@ -103,23 +108,27 @@ static void backward(const tn_norm_backward_args *a, int64_t begin, int64_t end)
 }
 
 /* acc[0 .. 16 n) += the tokens [k0, k1) of the columns at dy, x, in order. */
-TN_VI void chain_columns(const float *dy, const float *x, const float *r, int64_t d, int64_t tokens, int n, tn_vmask last,
-                         float *acc)
+TN_VI void chain_columns(const float *dy, const float *x, const float *r, int64_t d, int64_t tokens,
+                         int n, tn_vmask last, float *acc)
 {
     tn_v s[4];
     for (int j = 0; j < n; j++) s[j] = tn_v_load(acc + j * TN_VL);
     for (int64_t k = 0; k < tokens; k++) {
         tn_v rk = tn_v_set(r[k]);
         for (int j = 0; j < n - 1; j++)
-            s[j] = tn_v_fma(tn_v_load(dy + k * d + j * TN_VL), tn_v_mul(tn_v_load(x + k * d + j * TN_VL), rk), s[j]);
+            s[j] = tn_v_fma(tn_v_load(dy + k * d + j * TN_VL),
+                            tn_v_mul(tn_v_load(x + k * d + j * TN_VL), rk), s[j]);
         const float *g = dy + k * d + (n - 1) * TN_VL, *v = x + k * d + (n - 1) * TN_VL;
-        s[n - 1] = tn_v_fma(tn_v_load_mask(g, last), tn_v_mul(tn_v_load_mask(v, last), rk), s[n - 1]);
+        s[n - 1] =
+            tn_v_fma(tn_v_load_mask(g, last), tn_v_mul(tn_v_load_mask(v, last), rk), s[n - 1]);
     }
     for (int j = 0; j < n; j++) tn_v_store(acc + j * TN_VL, s[j]);
 }
 
-/* Eight tokens at a time over all columns: the rows are read in long stretches, the accumulators rarely. */
-static void chain(const tn_norm_gain_args *a, int64_t begin, int64_t end, int64_t k0, int64_t k1, float *acc)
+/* Eight tokens at a time over all columns: the rows are read in long stretches, the accumulators
+ * rarely. */
+static void chain(const tn_norm_gain_args *a, int64_t begin, int64_t end, int64_t k0, int64_t k1,
+                  float *acc)
 {
     const int64_t d = a->d;
     for (int64_t k = k0; k < k1; k += 8) {
@@ -170,7 +179,8 @@ static void gain(const tn_norm_gain_args *a, int64_t begin, int64_t end)
                 tn_v_store(left + i, tn_v_add(tn_v_load(left + i), tn_v_load(right + i)));
         }
     }
-    for (int i = l.low; i < depth; i++) memcpy(a->stack[i] + begin, l.v[i], (size_t)cols * sizeof(float));
+    for (int i = l.low; i < depth; i++)
+        memcpy(a->stack[i] + begin, l.v[i], (size_t)cols * sizeof(float));
 }
 
 extern const tn_norm_fns TN_ISA_NAME(tn_norm_fns);

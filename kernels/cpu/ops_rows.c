@@ -93,8 +93,7 @@ static void fold_leaves(const tn_call *c)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * pointwise */
+/* ------------------------------------------------------------ pointwise */
 
 static tn_pointwise_op function(const char *f, bool backward)
 {

@@ -45,9 +45,15 @@ void tn_optim_adam_run(const tn_cpu *cpu, const tn_optim_adam *a)
 {
     double bc1 = 1 - power(a->beta1, a->step), bc2 = 1 - power(a->beta2, a->step);
     job j = {.adam = a, .n = a->n};
-    j.k = (tn_optim_constants){.decay = (float)(1 - a->lr * a->weight_decay), .wd = (float)a->weight_decay, .b2 = (float)a->beta2,
-                               .c1 = (float)(1 - a->beta1), .c2 = (float)(1 - a->beta2), .eps = (float)a->eps,
-                               .step_size = (float)(a->lr / bc1), .root_bc2 = (float)sqrt(bc2), .coefficient = *a->coefficient,
+    j.k = (tn_optim_constants){.decay = (float)(1 - a->lr * a->weight_decay),
+                               .wd = (float)a->weight_decay,
+                               .b2 = (float)a->beta2,
+                               .c1 = (float)(1 - a->beta1),
+                               .c2 = (float)(1 - a->beta2),
+                               .eps = (float)a->eps,
+                               .step_size = (float)(a->lr / bc1),
+                               .root_bc2 = (float)sqrt(bc2),
+                               .coefficient = *a->coefficient,
                                .decoupled = a->decoupled};
     run(cpu, &j);
 }
@@ -55,7 +61,10 @@ void tn_optim_adam_run(const tn_cpu *cpu, const tn_optim_adam *a)
 void tn_optim_sgd_run(const tn_cpu *cpu, const tn_optim_sgd *a)
 {
     job j = {.sgd = a, .n = a->n};
-    j.k = (tn_optim_constants){.lr = (float)a->lr, .wd = (float)a->weight_decay, .momentum = (float)a->momentum,
-                               .coefficient = *a->coefficient, .first = a->step == 1};
+    j.k = (tn_optim_constants){.lr = (float)a->lr,
+                               .wd = (float)a->weight_decay,
+                               .momentum = (float)a->momentum,
+                               .coefficient = *a->coefficient,
+                               .first = a->step == 1};
     run(cpu, &j);
 }

@@ -25,7 +25,8 @@ static void adam(const tn_optim_adam *a, const tn_optim_constants *k, int64_t be
     }
     if (i == end) return;
     tn_vmask t = tn_v_mask(end - i);
-    tn_v p = tn_v_load_mask(a->param + i, t), m = tn_v_load_mask(a->m + i, t), v = tn_v_load_mask(a->v + i, t);
+    tn_v p = tn_v_load_mask(a->param + i, t), m = tn_v_load_mask(a->m + i, t),
+         v = tn_v_load_mask(a->v + i, t);
     adam_step(k, tn_v_load_mask(a->grad + i, t), &p, &m, &v);
     tn_v_store_mask(a->param + i, t, p);
     tn_v_store_mask(a->m + i, t, m);

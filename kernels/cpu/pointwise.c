@@ -1,6 +1,7 @@
 /* pointwise.c - checks programs, and plans and interprets them block by block.
  *
- * The plan costs under a microsecond per call and needs the addresses (which outputs lie over inputs), so it is not kept.
+ * The plan costs under a microsecond per call and needs the addresses (which outputs lie over
+ * inputs), so it is not kept.
  */
 #include "kernels/cpu/pointwise.h"
 
@@ -12,8 +13,8 @@
 TN_ISA_TABLES(tn_pointwise_fns, tn_pointwise_fns);
 static const tn_pointwise_fns *const by_isa[TN_N_ISA] = TN_BY_ISA(tn_pointwise_fns);
 
-/* Floats of all blocks of a thread together, and of one: small enough that the next step's loads from memory overlap with
- * this one's arithmetic, large enough to hide the interpreter. */
+/* Floats of all blocks of a thread together, and of one: small enough that the next step's loads
+ * from memory overlap with this one's arithmetic, large enough to hide the interpreter. */
 enum { BLOCK_FLOATS = 4096, BLOCK_MAX = 256, MAX_BLOCKS = 63 };
 
 bool tn_pointwise_binary(tn_pointwise_op op)
@@ -24,14 +25,16 @@ bool tn_pointwise_binary(tn_pointwise_op op)
 static tn_status check_ins(const tn_pointwise_program *p, int i, uint64_t *written)
 {
     const tn_pointwise_ins *s = p->ins + i;
-    if (s->op >= TN_N_POINTWISE) TN_FAIL(TN_BAD_INPUT, "fused, instruction %d: unknown op %d", i, s->op);
+    if (s->op >= TN_N_POINTWISE)
+        TN_FAIL(TN_BAD_INPUT, "fused, instruction %d: unknown op %d", i, s->op);
     if (s->dst >= TN_POINTWISE_REGISTERS || s->dst < p->n_in)
-        TN_FAIL(TN_BAD_INPUT, "fused, instruction %d: writes register %d; use %d to %d", i, s->dst, p->n_in,
-                TN_POINTWISE_REGISTERS - 1);
+        TN_FAIL(TN_BAD_INPUT, "fused, instruction %d: writes register %d; use %d to %d", i, s->dst,
+                p->n_in, TN_POINTWISE_REGISTERS - 1);
     for (int k = 0; k < (tn_pointwise_binary(s->op) ? 2 : 1); k++) {
         int r = k ? s->b : s->a;
         if (r >= TN_POINTWISE_REGISTERS || !(*written >> r & 1))
-            TN_FAIL(TN_BAD_INPUT, "fused, instruction %d: reads register %d, which nothing has written", i, r);
+            TN_FAIL(TN_BAD_INPUT,
+                    "fused, instruction %d: reads register %d, which nothing has written", i, r);
     }
     *written |= (uint64_t)1 << s->dst;
     return TN_OK;
@@ -47,22 +50,24 @@ tn_status tn_pointwise_check(const tn_pointwise_program *p)
         TN_FAIL(TN_BAD_INPUT, "fused: %d instructions; use at most %d", p->n_ins, TN_POINTWISE_INS);
     uint64_t written = ((uint64_t)1 << p->n_in) - 1;
     for (int i = 0; i < p->n_in; i++)
-        if (p->kind[i] > TN_POINTWISE_SCALAR) TN_FAIL(TN_BAD_INPUT, "fused, input %d: unknown kind %d", i, p->kind[i]);
+        if (p->kind[i] > TN_POINTWISE_SCALAR)
+            TN_FAIL(TN_BAD_INPUT, "fused, input %d: unknown kind %d", i, p->kind[i]);
     for (int i = 0; i < p->n_ins; i++) TN_TRY(check_ins(p, i, &written));
     for (int k = 0; k < p->n_out; k++)
         if (p->out[k] >= TN_POINTWISE_REGISTERS || !(written >> p->out[k] & 1))
-            TN_FAIL(TN_BAD_INPUT, "fused, output %d: register %d, which nothing has written", k, p->out[k]);
+            TN_FAIL(TN_BAD_INPUT, "fused, output %d: register %d, which nothing has written", k,
+                    p->out[k]);
     return TN_OK;
 }
 
 /* ---- the plan of one call ----
  *
- * (1) A value is an input or what an instruction writes: value i < n_in is input i, n_in + i the result of instruction i.
- *     Registers are forgotten; what no output needs is left out.
- * (2) A step is one instruction, or a gate: an activation and the product that alone reads it; and backwards the four
- *     instructions that make both gradients of such a product.
- * (3) Steps read all operands of an element before they write it: a result may take the place of an operand.
- * (4) Every value that is neither a full input nor written straight to an output has a block of its own while it is needed.
+ * (1) A value is an input or what an instruction writes: value i < n_in is input i, n_in + i the
+ * result of instruction i. Registers are forgotten; what no output needs is left out. (2) A step is
+ * one instruction, or a gate: an activation and the product that alone reads it; and backwards the
+ * four instructions that make both gradients of such a product. (3) Steps read all operands of an
+ * element before they write it: a result may take the place of an operand. (4) Every value that is
+ * neither a full input nor written straight to an output has a block of its own while it is needed.
  */
 enum { MAX_VALUES = TN_POINTWISE_INPUTS + TN_POINTWISE_INS, IN_PLACE = -1, FIRST_OUTPUT = -2 };
 
@@ -80,17 +85,19 @@ typedef struct plan {
     int64_t items, block;
     int n_steps;
     step steps[TN_POINTWISE_INS];
-    int8_t home[MAX_VALUES];           /* the value's block, IN_PLACE (full input), or FIRST_OUTPUT - k: straight to output k */
-    int8_t out[TN_POINTWISE_OUTPUTS];  /* the value of output k */
-    int8_t stage[TN_POINTWISE_OUTPUTS]; /* the block that keeps an output which is an input until all is read, or -1 */
+    int8_t home[MAX_VALUES]; /* the value's block, IN_PLACE (full input), or FIRST_OUTPUT - k:
+                                straight to output k */
+    int8_t out[TN_POINTWISE_OUTPUTS];   /* the value of output k */
+    int8_t stage[TN_POINTWISE_OUTPUTS]; /* the block that keeps an output which is an input until
+                                           all is read, or -1 */
 } plan;
 
 typedef struct values {
     int n_in, n;
     uint8_t op[MAX_VALUES];
     int8_t a[MAX_VALUES], b[MAX_VALUES]; /* operands, -1: none */
-    int8_t uses[MAX_VALUES];             /* by instructions that are needed and by outputs; 0: not needed */
-    step steps[MAX_VALUES];              /* at the place of the instruction that defines the value */
+    int8_t uses[MAX_VALUES]; /* by instructions that are needed and by outputs; 0: not needed */
+    step steps[MAX_VALUES];  /* at the place of the instruction that defines the value */
 } values;
 
 static void list_values(const tn_pointwise_program *p, values *v, int8_t *out)
@@ -117,18 +124,22 @@ static void list_values(const tn_pointwise_program *p, values *v, int8_t *out)
 
 static int gate_of(tn_pointwise_op op)
 {
-    return op == TN_POINTWISE_SILU ? 0 : op == TN_POINTWISE_GELU_TANH ? 1 : op == TN_POINTWISE_GELU_ERF ? 2 : -1;
+    return op == TN_POINTWISE_SILU        ? 0
+           : op == TN_POINTWISE_GELU_TANH ? 1
+           : op == TN_POINTWISE_GELU_ERF  ? 2
+                                          : -1;
 }
 
 static int gate_bwd_of(tn_pointwise_op op)
 {
-    return op == TN_POINTWISE_SILU_BWD       ? 0
+    return op == TN_POINTWISE_SILU_BWD        ? 0
            : op == TN_POINTWISE_GELU_TANH_BWD ? 1
            : op == TN_POINTWISE_GELU_ERF_BWD  ? 2
                                               : -1;
 }
 
-/* An operand of product m that is activation f of some value and is read by nothing else; -1: there is none. */
+/* An operand of product m that is activation f of some value and is read by nothing else; -1: there
+ * is none. */
 static int gate_operand(const values *v, int m, int f)
 {
     for (int k = 0; k < 2; k++) {
@@ -140,7 +151,8 @@ static int gate_operand(const values *v, int m, int f)
 
 static bool is_product(const values *v, int i)
 {
-    return i >= v->n_in && v->uses[i] > 0 && v->op[i] == TN_POINTWISE_MUL && v->steps[i].kind == STEP_OP;
+    return i >= v->n_in && v->uses[i] > 0 && v->op[i] == TN_POINTWISE_MUL &&
+           v->steps[i].kind == STEP_OP;
 }
 
 /* dg = f_bwd(dy u, g) and du = f(g) dy */
@@ -150,12 +162,19 @@ static void find_gate_bwd(values *v, int dg)
     if (f < 0 || !is_product(v, t) || v->uses[t] != 1) return;
     for (int du = v->n_in; du < v->n; du++) {
         if (du == t || !is_product(v, du)) continue;
-        const int y = gate_operand(v, du, f), dy = v->a[du] == y ? v->b[du] : v->a[du], at = du < dg ? du : dg;
+        const int y = gate_operand(v, du, f), dy = v->a[du] == y ? v->b[du] : v->a[du],
+                  at = du < dg ? du : dg;
         if (y < 0 || v->a[y] != g || (v->a[t] != dy && v->b[t] != dy)) continue;
         const int u = v->a[t] == dy ? v->b[t] : v->a[t];
         if (u >= at || dy >= at || g >= at) continue;
         v->steps[t].kind = v->steps[y].kind = v->steps[dg].kind = v->steps[du].kind = STEP_NONE;
-        v->steps[at] = (step){STEP_GATE_BWD, (uint8_t)f, 2, 3, {(int8_t)dg, (int8_t)du}, {(int8_t)dy, (int8_t)g, (int8_t)u}, 0};
+        v->steps[at] = (step){STEP_GATE_BWD,
+                              (uint8_t)f,
+                              2,
+                              3,
+                              {(int8_t)dg, (int8_t)du},
+                              {(int8_t)dy, (int8_t)g, (int8_t)u},
+                              0};
         return;
     }
 }
@@ -168,7 +187,8 @@ static void find_gate(values *v, int m)
         if (y < 0) continue;
         const int u = v->a[m] == y ? v->b[m] : v->a[m];
         v->steps[y].kind = STEP_NONE;
-        v->steps[m] = (step){STEP_GATE, (uint8_t)f, 1, 2, {(int8_t)m, 0}, {v->a[y], (int8_t)u, 0}, 0};
+        v->steps[m] =
+            (step){STEP_GATE, (uint8_t)f, 1, 2, {(int8_t)m, 0}, {v->a[y], (int8_t)u, 0}, 0};
         return;
     }
 }
@@ -176,8 +196,13 @@ static void find_gate(values *v, int m)
 static void list_steps(const tn_pointwise_program *p, values *v, plan *pl)
 {
     for (int i = v->n_in; i < v->n; i++)
-        v->steps[i] = (step){v->uses[i] ? STEP_OP : STEP_NONE, v->op[i], 1, v->b[i] < 0 ? 1 : 2, {(int8_t)i, 0},
-                             {v->a[i], v->b[i], 0}, p->ins[i - v->n_in].c};
+        v->steps[i] = (step){v->uses[i] ? STEP_OP : STEP_NONE,
+                             v->op[i],
+                             1,
+                             v->b[i] < 0 ? 1 : 2,
+                             {(int8_t)i, 0},
+                             {v->a[i], v->b[i], 0},
+                             p->ins[i - v->n_in].c};
     for (int i = v->n_in; i < v->n; i++)
         if (v->steps[i].kind == STEP_OP) find_gate_bwd(v, i);
     for (int i = v->n_in; i < v->n; i++) find_gate(v, i);
@@ -185,7 +210,8 @@ static void list_steps(const tn_pointwise_program *p, values *v, plan *pl)
         if (v->steps[i].kind != STEP_NONE) pl->steps[pl->n_steps++] = v->steps[i];
 }
 
-/* The step that reads a value last, n_steps where an output is copied from it; the step that writes it, -1 for inputs. */
+/* The step that reads a value last, n_steps where an output is copied from it; the step that writes
+ * it, -1 for inputs. */
 typedef struct span {
     int write[MAX_VALUES], read[MAX_VALUES];
 } span;
@@ -200,7 +226,8 @@ static void find_spans(const plan *pl, span *s)
     for (int k = 0; k < pl->args->program->n_out; k++) s->read[pl->out[k]] = pl->n_steps;
 }
 
-/* May output k's value be written where it belongs? Not while an input that lies there is still to be read. */
+/* May output k's value be written where it belongs? Not while an input that lies there is still to
+ * be read. */
 static bool is_direct(const plan *pl, const span *s, int k)
 {
     const tn_pointwise_args *a = pl->args;
@@ -223,7 +250,8 @@ static int place_values(plan *pl)
     for (int i = 0; i < p->n_in; i++)
         if (p->kind[i] != TN_POINTWISE_FULL) pl->home[i] = (int8_t)n++;
     for (int k = 0; k < p->n_out; k++) {
-        pl->stage[k] = pl->out[k] < p->n_in && p->kind[pl->out[k]] == TN_POINTWISE_FULL ? (int8_t)n++ : -1;
+        pl->stage[k] =
+            pl->out[k] < p->n_in && p->kind[pl->out[k]] == TN_POINTWISE_FULL ? (int8_t)n++ : -1;
         if (is_direct(pl, &s, k)) pl->home[pl->out[k]] = (int8_t)(FIRST_OUTPUT - k);
     }
     used = (1u << n) - 1;
@@ -272,25 +300,35 @@ static void repeat_row(const float *row, int64_t d, int64_t begin, int64_t n, fl
     }
 }
 
-static void run_step(const tn_pointwise_fns *fns, const step *s, float *const *dst, const float *const *src, int64_t n)
+static void run_step(const tn_pointwise_fns *fns, const step *s, float *const *dst,
+                     const float *const *src, int64_t n)
 {
     switch ((step_kind)s->kind) {
-    case STEP_OP: fns->op[s->f](dst[0], src[0], src[s->n_src - 1], s->c, n); break;
-    case STEP_GATE: fns->gate[s->f](dst[0], src[0], src[1], n); break;
-    case STEP_GATE_BWD: fns->gate_bwd[s->f](dst[0], dst[1], src[0], src[1], src[2], n); break;
-    case STEP_NONE: break;
+    case STEP_OP:
+        fns->op[s->f](dst[0], src[0], src[s->n_src - 1], s->c, n);
+        break;
+    case STEP_GATE:
+        fns->gate[s->f](dst[0], src[0], src[1], n);
+        break;
+    case STEP_GATE_BWD:
+        fns->gate_bwd[s->f](dst[0], dst[1], src[0], src[1], src[2], n);
+        break;
+    case STEP_NONE:
+        break;
     }
 }
 
 /* Elements [begin, begin + n), n a multiple of 16; in and out point to them. */
-static void run_block(const plan *pl, float *blocks, const float *const *in, float *const *out, int64_t begin, int64_t n)
+static void run_block(const plan *pl, float *blocks, const float *const *in, float *const *out,
+                      int64_t begin, int64_t n)
 {
     const tn_pointwise_args *a = pl->args;
     const tn_pointwise_program *p = a->program;
     const float *at[MAX_VALUES];
     for (int i = 0; i < p->n_in; i++) {
         at[i] = pl->home[i] < 0 ? in[i] : blocks + pl->home[i] * pl->block;
-        if (p->kind[i] == TN_POINTWISE_ROW) repeat_row(a->in[i], a->d, begin, n, blocks + pl->home[i] * pl->block);
+        if (p->kind[i] == TN_POINTWISE_ROW)
+            repeat_row(a->in[i], a->d, begin, n, blocks + pl->home[i] * pl->block);
     }
     for (int i = 0; i < pl->n_steps; i++) {
         const step *s = pl->steps + i;
@@ -299,15 +337,18 @@ static void run_block(const plan *pl, float *blocks, const float *const *in, flo
         for (int k = 0; k < s->n_src; k++) src[k] = at[s->src[k]];
         for (int k = 0; k < s->n_dst; k++) {
             int home = pl->home[s->dst[k]];
-            at[s->dst[k]] = dst[k] = home >= 0 ? blocks + home * pl->block : out[FIRST_OUTPUT - home];
+            at[s->dst[k]] = dst[k] =
+                home >= 0 ? blocks + home * pl->block : out[FIRST_OUTPUT - home];
         }
         run_step(pl->fns, s, dst, src, n);
     }
     for (int k = 0; k < p->n_out; k++)
-        if (pl->stage[k] >= 0) memcpy(blocks + pl->stage[k] * pl->block, at[pl->out[k]], (size_t)n * sizeof *blocks);
+        if (pl->stage[k] >= 0)
+            memcpy(blocks + pl->stage[k] * pl->block, at[pl->out[k]], (size_t)n * sizeof *blocks);
     for (int k = 0; k < p->n_out; k++)
         if (pl->home[pl->out[k]] != FIRST_OUTPUT - k)
-            memcpy(out[k], pl->stage[k] >= 0 ? blocks + pl->stage[k] * pl->block : at[pl->out[k]], (size_t)n * sizeof *blocks);
+            memcpy(out[k], pl->stage[k] >= 0 ? blocks + pl->stage[k] * pl->block : at[pl->out[k]],
+                   (size_t)n * sizeof *blocks);
 }
 
 /* The last elements, fewer than 16, in blocks filled up with zeros. */
@@ -318,12 +359,14 @@ static void run_rest(const plan *pl, float *blocks, int64_t begin, int64_t n)
     const float *in[TN_POINTWISE_INPUTS];
     float *out[TN_POINTWISE_OUTPUTS];
     for (int i = 0; i < a->program->n_in; i++) {
-        if (a->program->kind[i] == TN_POINTWISE_FULL) memcpy(x[i], a->in[i] + begin, (size_t)n * sizeof(float));
+        if (a->program->kind[i] == TN_POINTWISE_FULL)
+            memcpy(x[i], a->in[i] + begin, (size_t)n * sizeof(float));
         in[i] = x[i];
     }
     for (int k = 0; k < a->program->n_out; k++) out[k] = y[k];
     run_block(pl, blocks, in, out, begin, 16);
-    for (int k = 0; k < a->program->n_out; k++) memcpy(a->out[k] + begin, y[k], (size_t)n * sizeof(float));
+    for (int k = 0; k < a->program->n_out; k++)
+        memcpy(a->out[k] + begin, y[k], (size_t)n * sizeof(float));
 }
 
 static void run_tile(void *arg, int64_t tile, int thread)
@@ -370,7 +413,8 @@ static void fill_tile(void *arg, int64_t tile, int thread)
 {
     const move *m = arg;
     (void)thread;
-    for (int64_t i = tile * m->items, end = tn_tile_end(m->n, m->items, tile); i < end; i++) m->y[i] = m->value;
+    for (int64_t i = tile * m->items, end = tn_tile_end(m->n, m->items, tile); i < end; i++)
+        m->y[i] = m->value;
 }
 
 static void copy_tile(void *arg, int64_t tile, int thread)
@@ -378,7 +422,8 @@ static void copy_tile(void *arg, int64_t tile, int thread)
     const move *m = arg;
     const int64_t begin = tile * m->items;
     (void)thread;
-    memcpy(m->y + begin, m->x + begin, (size_t)(tn_tile_end(m->n, m->items, tile) - begin) * sizeof *m->y);
+    memcpy(m->y + begin, m->x + begin,
+           (size_t)(tn_tile_end(m->n, m->items, tile) - begin) * sizeof *m->y);
 }
 
 void tn_pointwise_fill(const tn_cpu *cpu, int64_t n, float value, float *y)

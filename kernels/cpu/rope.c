@@ -17,7 +17,8 @@ static double scaled(double freq, const tn_rope_scaling *s)
     return (1 - t) * freq / s->factor + t * freq;
 }
 
-void tn_rope_table(int64_t positions, int64_t d, double theta, const tn_rope_scaling *scaling, float *table)
+void tn_rope_table(int64_t positions, int64_t d, double theta, const tn_rope_scaling *scaling,
+                   float *table)
 {
     const int64_t half = d / 2;
     for (int64_t i = 0; i < half; i++) {

@@ -1,7 +1,8 @@
-/* rope.h - rotary position embedding, halves rotated against each other               (Su et al. 2021; layout of Hugging Face)
+/* rope.h - rotary position embedding, halves rotated against each other               (Su et al.
+ * 2021; layout of Hugging Face)
  *
- *     y[i]       = x[i] cos - x[i + d/2] sin          for i < d/2, cos and sin of position * freq[i]
- *     y[i + d/2] = x[i + d/2] cos + x[i] sin
+ *     y[i]       = x[i] cos - x[i + d/2] sin          for i < d/2, cos and sin of position *
+ * freq[i] y[i + d/2] = x[i + d/2] cos + x[i] sin
  *
  * One product is rounded, the other goes through fma. The inverse (sin negated) is the gradient.
  */
@@ -11,20 +12,24 @@
 
 TN_C_BEGIN
 
-/* Llama 3.1: wavelengths above original / low are stretched by factor, below original / high kept, between blended. */
+/* Llama 3.1: wavelengths above original / low are stretched by factor, below original / high kept,
+ * between blended. */
 typedef struct tn_rope_scaling {
     double factor, low, high, original;
 } tn_rope_scaling;
 
-/* table [positions d]: row p holds cos(p freq[i]) for i < d/2, then the sines; freq[i] = theta^(-2i/d), then scaled (NULL:
- * not). In double with libm, rounded once: for plan time, not a kernel. d is even. */
-void tn_rope_table(int64_t positions, int64_t d, double theta, const tn_rope_scaling *scaling, float *table);
+/* table [positions d]: row p holds cos(p freq[i]) for i < d/2, then the sines; freq[i] =
+ * theta^(-2i/d), then scaled (NULL: not). In double with libm, rounded once: for plan time, not a
+ * kernel. d is even. */
+void tn_rope_table(int64_t positions, int64_t d, double theta, const tn_rope_scaling *scaling,
+                   float *table);
 
 typedef struct tn_rope_args {
     int64_t tokens, heads, d;
-    int64_t x_stride, y_stride; /* floats from one token to the next; heads * d where they lie close */
-    const float *x, *table;     /* [tokens heads d]; [positions d]: every position is a row of it */
-    const int32_t *positions;   /* [tokens] */
+    int64_t x_stride,
+        y_stride;           /* floats from one token to the next; heads * d where they lie close */
+    const float *x, *table; /* [tokens heads d]; [positions d]: every position is a row of it */
+    const int32_t *positions; /* [tokens] */
     bool inverse;
     float *y; /* [tokens heads d]; x itself, or apart from it */
 } tn_rope_args;

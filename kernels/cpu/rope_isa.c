@@ -20,7 +20,8 @@ static void apply(const tn_rope_args *a, int64_t begin, int64_t end)
         for (int64_t i = 0; i < half; i += TN_VL) {
             const tn_vmask m = tn_v_mask(half - i);
             const bool whole = half - i >= TN_VL;
-            tn_v c = tn_v_load_mask(table + i, m), s = tn_v_mul(tn_v_load_mask(table + half + i, m), tn_v_set(sign));
+            tn_v c = tn_v_load_mask(table + i, m),
+                 s = tn_v_mul(tn_v_load_mask(table + half + i, m), tn_v_set(sign));
             tn_v minus_s = tn_v_mul(s, tn_v_set(-1.0f)), y0, y1;
             for (int64_t h = 0; h < a->heads; h++) {
                 const float *p = x + h * d + i;
@@ -30,7 +31,8 @@ static void apply(const tn_rope_args *a, int64_t begin, int64_t end)
                     tn_v_store(q, y0);
                     tn_v_store(q + half, y1);
                 } else {
-                    rotate(tn_v_load_mask(p, m), tn_v_load_mask(p + half, m), c, s, minus_s, &y0, &y1);
+                    rotate(tn_v_load_mask(p, m), tn_v_load_mask(p + half, m), c, s, minus_s, &y0,
+                           &y1);
                     tn_v_store_mask(q, m, y0);
                     tn_v_store_mask(q + half, m, y1);
                 }

@@ -1,11 +1,13 @@
 /* vec.h - sixteen fp32 lanes, the same bits on AVX-512, AVX2 and portable C.
  *
- * Kernel files named *_isa.c are written once on tn_v and compiled once per instruction set, with TN_ISA_avx512, TN_ISA_avx2
- * or TN_ISA_portable defined (configure.py gives the flags). TN_ISA_NAME(x) appends the set's name, so that each object
- * exports its own symbols; a table chosen at run time picks one (kernels/cpu/isa.h).
+ * Kernel files named *_isa.c are written once on tn_v and compiled once per instruction set, with
+ * TN_ISA_avx512, TN_ISA_avx2 or TN_ISA_portable defined (configure.py gives the flags).
+ * TN_ISA_NAME(x) appends the set's name, so that each object exports its own symbols; a table
+ * chosen at run time picks one (kernels/cpu/isa.h).
  *
- * Every operation is an IEEE one, so the three agree; tails use masks with the same instructions. tn_v_fma rounds once
- * (the portable one too). tn_v_exp and tn_v_log are our own: libm differs between machines.
+ * Every operation is an IEEE one, so the three agree; tails use masks with the same instructions.
+ * tn_v_fma rounds once (the portable one too). tn_v_exp and tn_v_log are our own: libm differs
+ * between machines.
  */
 #ifndef TN_KERNELS_CPU_VEC_H
 #define TN_KERNELS_CPU_VEC_H
@@ -33,29 +35,93 @@ enum { TN_VL = 16 };
 typedef __m512 tn_v;
 typedef __mmask16 tn_vmask;
 
-TN_VI tn_v tn_v_load(const float *p) { return _mm512_loadu_ps(p); }
-TN_VI void tn_v_store(float *p, tn_v x) { _mm512_storeu_ps(p, x); }
-/* To memory past the caches (p aligned to 64): for what is larger than they are. tn_v_stream_end before anybody reads it. */
-TN_VI void tn_v_stream(float *p, tn_v x) { _mm512_stream_ps(p, x); }
-TN_VI void tn_v_stream_end(void) { _mm_sfence(); }
-TN_VI tn_v tn_v_set(float x) { return _mm512_set1_ps(x); }
-TN_VI tn_v tn_v_zero(void) { return _mm512_setzero_ps(); }
-TN_VI tn_v tn_v_add(tn_v a, tn_v b) { return _mm512_add_ps(a, b); }
-TN_VI tn_v tn_v_sub(tn_v a, tn_v b) { return _mm512_sub_ps(a, b); }
-TN_VI tn_v tn_v_mul(tn_v a, tn_v b) { return _mm512_mul_ps(a, b); }
-TN_VI tn_v tn_v_div(tn_v a, tn_v b) { return _mm512_div_ps(a, b); }
-TN_VI tn_v tn_v_sqrt(tn_v a) { return _mm512_sqrt_ps(a); }
+TN_VI tn_v tn_v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+TN_VI void tn_v_store(float *p, tn_v x)
+{
+    _mm512_storeu_ps(p, x);
+}
+/* To memory past the caches (p aligned to 64): for what is larger than they are. tn_v_stream_end
+ * before anybody reads it. */
+TN_VI void tn_v_stream(float *p, tn_v x)
+{
+    _mm512_stream_ps(p, x);
+}
+TN_VI void tn_v_stream_end(void)
+{
+    _mm_sfence();
+}
+TN_VI tn_v tn_v_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+TN_VI tn_v tn_v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+TN_VI tn_v tn_v_add(tn_v a, tn_v b)
+{
+    return _mm512_add_ps(a, b);
+}
+TN_VI tn_v tn_v_sub(tn_v a, tn_v b)
+{
+    return _mm512_sub_ps(a, b);
+}
+TN_VI tn_v tn_v_mul(tn_v a, tn_v b)
+{
+    return _mm512_mul_ps(a, b);
+}
+TN_VI tn_v tn_v_div(tn_v a, tn_v b)
+{
+    return _mm512_div_ps(a, b);
+}
+TN_VI tn_v tn_v_sqrt(tn_v a)
+{
+    return _mm512_sqrt_ps(a);
+}
 /* max(a, b) = a > b ? a : b: the second operand when either is NaN, as the instruction does. */
-TN_VI tn_v tn_v_max(tn_v a, tn_v b) { return _mm512_max_ps(a, b); }
-TN_VI tn_v tn_v_min(tn_v a, tn_v b) { return _mm512_min_ps(a, b); }
-TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c) { return _mm512_fmadd_ps(a, b, c); }
-TN_VI tn_v tn_v_round(tn_v a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-TN_VI tn_vmask tn_v_mask(int64_t n) { return (tn_vmask)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u); }
-TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m) { return _mm512_maskz_loadu_ps(m, p); }
-TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x) { _mm512_mask_storeu_ps(p, m, x); }
-TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no) { return _mm512_mask_blend_ps(m, no, yes); }
-TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+TN_VI tn_v tn_v_max(tn_v a, tn_v b)
+{
+    return _mm512_max_ps(a, b);
+}
+TN_VI tn_v tn_v_min(tn_v a, tn_v b)
+{
+    return _mm512_min_ps(a, b);
+}
+TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+TN_VI tn_v tn_v_round(tn_v a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+TN_VI tn_vmask tn_v_mask(int64_t n)
+{
+    return (tn_vmask)(n >= 16 ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
+}
+TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m)
+{
+    return _mm512_maskz_loadu_ps(m, p);
+}
+TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x)
+{
+    _mm512_mask_storeu_ps(p, m, x);
+}
+TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no)
+{
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
+}
 /* 2^n for integral n in [-126, 127], given as float */
 TN_VI tn_v tn_v_pow2(tn_v n)
 {
@@ -73,16 +139,44 @@ TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
 
 #elif defined TN_ISA_avx2
 
-typedef struct { __m256 l, h; } tn_v;
-typedef struct { __m256i l, h; } tn_vmask;
+typedef struct {
+    __m256 l, h;
+} tn_v;
+typedef struct {
+    __m256i l, h;
+} tn_vmask;
 
-#define TN_V2(name, f) TN_VI tn_v name(tn_v a, tn_v b) { return (tn_v){f(a.l, b.l), f(a.h, b.h)}; }
-TN_VI tn_v tn_v_load(const float *p) { return (tn_v){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-TN_VI void tn_v_store(float *p, tn_v x) { _mm256_storeu_ps(p, x.l); _mm256_storeu_ps(p + 8, x.h); }
-TN_VI void tn_v_stream(float *p, tn_v x) { _mm256_stream_ps(p, x.l); _mm256_stream_ps(p + 8, x.h); }
-TN_VI void tn_v_stream_end(void) { _mm_sfence(); }
-TN_VI tn_v tn_v_set(float x) { return (tn_v){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-TN_VI tn_v tn_v_zero(void) { return (tn_v){_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+#define TN_V2(name, f)                                                                             \
+    TN_VI tn_v name(tn_v a, tn_v b)                                                                \
+    {                                                                                              \
+        return (tn_v){f(a.l, b.l), f(a.h, b.h)};                                                   \
+    }
+TN_VI tn_v tn_v_load(const float *p)
+{
+    return (tn_v){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+TN_VI void tn_v_store(float *p, tn_v x)
+{
+    _mm256_storeu_ps(p, x.l);
+    _mm256_storeu_ps(p + 8, x.h);
+}
+TN_VI void tn_v_stream(float *p, tn_v x)
+{
+    _mm256_stream_ps(p, x.l);
+    _mm256_stream_ps(p + 8, x.h);
+}
+TN_VI void tn_v_stream_end(void)
+{
+    _mm_sfence();
+}
+TN_VI tn_v tn_v_set(float x)
+{
+    return (tn_v){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+TN_VI tn_v tn_v_zero(void)
+{
+    return (tn_v){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
 TN_V2(tn_v_add, _mm256_add_ps)
 TN_V2(tn_v_sub, _mm256_sub_ps)
 TN_V2(tn_v_mul, _mm256_mul_ps)
@@ -90,8 +184,14 @@ TN_V2(tn_v_div, _mm256_div_ps)
 TN_V2(tn_v_max, _mm256_max_ps)
 TN_V2(tn_v_min, _mm256_min_ps)
 #undef TN_V2
-TN_VI tn_v tn_v_sqrt(tn_v a) { return (tn_v){_mm256_sqrt_ps(a.l), _mm256_sqrt_ps(a.h)}; }
-TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c) { return (tn_v){_mm256_fmadd_ps(a.l, b.l, c.l), _mm256_fmadd_ps(a.h, b.h, c.h)}; }
+TN_VI tn_v tn_v_sqrt(tn_v a)
+{
+    return (tn_v){_mm256_sqrt_ps(a.l), _mm256_sqrt_ps(a.h)};
+}
+TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
+{
+    return (tn_v){_mm256_fmadd_ps(a.l, b.l, c.l), _mm256_fmadd_ps(a.h, b.h, c.h)};
+}
 TN_VI tn_v tn_v_round(tn_v a)
 {
     return (tn_v){_mm256_round_ps(a.l, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
@@ -101,30 +201,46 @@ TN_VI tn_vmask tn_v_mask(int64_t n)
 {
     int k = n >= 16 ? 16 : n <= 0 ? 0 : (int)n;
     __m256i c = _mm256_set1_epi32(k), i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return (tn_vmask){_mm256_cmpgt_epi32(c, i), _mm256_cmpgt_epi32(c, _mm256_add_epi32(i, _mm256_set1_epi32(8)))};
+    return (tn_vmask){_mm256_cmpgt_epi32(c, i),
+                      _mm256_cmpgt_epi32(c, _mm256_add_epi32(i, _mm256_set1_epi32(8)))};
 }
-TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m) { return (tn_v){_mm256_maskload_ps(p, m.l), _mm256_maskload_ps(p + 8, m.h)}; }
-TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x) { _mm256_maskstore_ps(p, m.l, x.l); _mm256_maskstore_ps(p + 8, m.h, x.h); }
+TN_VI tn_v tn_v_load_mask(const float *p, tn_vmask m)
+{
+    return (tn_v){_mm256_maskload_ps(p, m.l), _mm256_maskload_ps(p + 8, m.h)};
+}
+TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x)
+{
+    _mm256_maskstore_ps(p, m.l, x.l);
+    _mm256_maskstore_ps(p + 8, m.h, x.h);
+}
 TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no)
 {
-    return (tn_v){_mm256_blendv_ps(no.l, yes.l, _mm256_castsi256_ps(m.l)), _mm256_blendv_ps(no.h, yes.h, _mm256_castsi256_ps(m.h))};
+    return (tn_v){_mm256_blendv_ps(no.l, yes.l, _mm256_castsi256_ps(m.l)),
+                  _mm256_blendv_ps(no.h, yes.h, _mm256_castsi256_ps(m.h))};
 }
 TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b)
 {
-    return (tn_vmask){_mm256_castps_si256(_mm256_cmp_ps(a.l, b.l, _CMP_GT_OQ)), _mm256_castps_si256(_mm256_cmp_ps(a.h, b.h, _CMP_GT_OQ))};
+    return (tn_vmask){_mm256_castps_si256(_mm256_cmp_ps(a.l, b.l, _CMP_GT_OQ)),
+                      _mm256_castps_si256(_mm256_cmp_ps(a.h, b.h, _CMP_GT_OQ))};
 }
 TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b)
 {
-    return (tn_vmask){_mm256_castps_si256(_mm256_cmp_ps(a.l, b.l, _CMP_EQ_OQ)), _mm256_castps_si256(_mm256_cmp_ps(a.h, b.h, _CMP_EQ_OQ))};
+    return (tn_vmask){_mm256_castps_si256(_mm256_cmp_ps(a.l, b.l, _CMP_EQ_OQ)),
+                      _mm256_castps_si256(_mm256_cmp_ps(a.h, b.h, _CMP_EQ_OQ))};
 }
 TN_VI __m256 tn_v8_pow2(__m256 n)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-TN_VI tn_v tn_v_pow2(tn_v n) { return (tn_v){tn_v8_pow2(n.l), tn_v8_pow2(n.h)}; }
+TN_VI tn_v tn_v_pow2(tn_v n)
+{
+    return (tn_v){tn_v8_pow2(n.l), tn_v8_pow2(n.h)};
+}
 TN_VI __m256 tn_v8_frexp(__m256 x, __m256 *e)
 {
-    __m256i k = _mm256_srai_epi32(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x3f3504f3)), 23);
+    __m256i k = _mm256_srai_epi32(
+        _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(0x3f3504f3)), 23);
     *e = _mm256_cvtepi32_ps(k);
     return _mm256_castsi256_ps(_mm256_sub_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(k, 23)));
 }
@@ -141,25 +257,72 @@ TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
 /* The compiler's own vectors: it splits them into what the target has. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 typedef float tn_v __attribute__((vector_size(64), aligned(4)));
-typedef int32_t tn_vmask __attribute__((vector_size(64), aligned(4))); /* all bits of a lane, or none */
+typedef int32_t tn_vmask
+    __attribute__((vector_size(64), aligned(4))); /* all bits of a lane, or none */
 typedef double tn_vd __attribute__((vector_size(128), aligned(8)));
 typedef int64_t tn_vl __attribute__((vector_size(128), aligned(8)));
 
-TN_VI tn_v tn_v_load(const float *p) { tn_v r; memcpy(&r, p, 64); return r; }
-TN_VI void tn_v_store(float *p, tn_v x) { memcpy(p, &x, 64); }
-TN_VI void tn_v_stream(float *p, tn_v x) { memcpy(p, &x, 64); }
-TN_VI void tn_v_stream_end(void) { }
-TN_VI tn_v tn_v_set(float x) { return (tn_v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-TN_VI tn_v tn_v_zero(void) { return (tn_v){0}; }
-TN_VI tn_v tn_v_add(tn_v a, tn_v b) { return a + b; }
-TN_VI tn_v tn_v_sub(tn_v a, tn_v b) { return a - b; }
-TN_VI tn_v tn_v_mul(tn_v a, tn_v b) { return a * b; }
-TN_VI tn_v tn_v_div(tn_v a, tn_v b) { return a / b; }
-TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no) { return (tn_v)((m & (tn_vmask)yes) | (~m & (tn_vmask)no)); }
-TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b) { return (tn_vmask)(a > b); }
-TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b) { return (tn_vmask)(a == b); }
-TN_VI tn_v tn_v_max(tn_v a, tn_v b) { return tn_v_select(tn_v_gt(a, b), a, b); }
-TN_VI tn_v tn_v_min(tn_v a, tn_v b) { return tn_v_select(tn_v_gt(b, a), a, b); }
+TN_VI tn_v tn_v_load(const float *p)
+{
+    tn_v r;
+    memcpy(&r, p, 64);
+    return r;
+}
+TN_VI void tn_v_store(float *p, tn_v x)
+{
+    memcpy(p, &x, 64);
+}
+TN_VI void tn_v_stream(float *p, tn_v x)
+{
+    memcpy(p, &x, 64);
+}
+TN_VI void tn_v_stream_end(void)
+{
+}
+TN_VI tn_v tn_v_set(float x)
+{
+    return (tn_v){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+}
+TN_VI tn_v tn_v_zero(void)
+{
+    return (tn_v){0};
+}
+TN_VI tn_v tn_v_add(tn_v a, tn_v b)
+{
+    return a + b;
+}
+TN_VI tn_v tn_v_sub(tn_v a, tn_v b)
+{
+    return a - b;
+}
+TN_VI tn_v tn_v_mul(tn_v a, tn_v b)
+{
+    return a * b;
+}
+TN_VI tn_v tn_v_div(tn_v a, tn_v b)
+{
+    return a / b;
+}
+TN_VI tn_v tn_v_select(tn_vmask m, tn_v yes, tn_v no)
+{
+    return (tn_v)((m & (tn_vmask)yes) | (~m & (tn_vmask)no));
+}
+TN_VI tn_vmask tn_v_gt(tn_v a, tn_v b)
+{
+    return (tn_vmask)(a > b);
+}
+TN_VI tn_vmask tn_v_eq(tn_v a, tn_v b)
+{
+    return (tn_vmask)(a == b);
+}
+TN_VI tn_v tn_v_max(tn_v a, tn_v b)
+{
+    return tn_v_select(tn_v_gt(a, b), a, b);
+}
+TN_VI tn_v tn_v_min(tn_v a, tn_v b)
+{
+    return tn_v_select(tn_v_gt(b, a), a, b);
+}
 TN_VI tn_v tn_v_sqrt(tn_v a)
 {
     for (int i = 0; i < 16; i++) a[i] = sqrtf(a[i]);
@@ -172,9 +335,10 @@ TN_VI tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
     return a;
 }
 #else
-/* One rounding without the instruction: the product of two floats is exact in double, so the sum's rounding to double and then to
- * float is that of the exact value, unless the double lies halfway between two floats or below the normal ones. Then the sum is
- * rounded to odd first (Boldo and Melquiond 2008). Not inlined: it stands in every inner loop. */
+/* One rounding without the instruction: the product of two floats is exact in double, so the sum's
+ * rounding to double and then to float is that of the exact value, unless the double lies halfway
+ * between two floats or below the normal ones. Then the sum is rounded to odd first (Boldo and
+ * Melquiond 2008). Not inlined: it stands in every inner loop. */
 typedef float tn_v2 __attribute__((vector_size(8)));
 typedef double tn_v2d __attribute__((vector_size(16)));
 typedef int64_t tn_v2l __attribute__((vector_size(16)));
@@ -189,7 +353,8 @@ static __attribute__((noinline, unused)) tn_v2 tn_v2_fma_odd(tn_v2d p, tn_v2d d)
     return __builtin_convertvector(s, tn_v2);
 }
 
-/* Bits of s that are halfway between floats, or too small to be told from that: not zero if in doubt. */
+/* Bits of s that are halfway between floats, or too small to be told from that: not zero if in
+ * doubt. */
 TN_VI uint64_t tn_v_doubt(double s)
 {
     uint64_t u, e;
@@ -215,7 +380,8 @@ static __attribute__((noinline, unused)) tn_v tn_v_fma(tn_v a, tn_v b, tn_v c)
     return a;
 }
 #endif
-/* |a| < 2^22. Adding and taking away 1.5 * 2^23 rounds to an integer; without -ffast-math nothing may fold it. */
+/* |a| < 2^22. Adding and taking away 1.5 * 2^23 rounds to an integer; without -ffast-math nothing
+ * may fold it. */
 TN_VI tn_v tn_v_round(tn_v a)
 {
     tn_v magic = tn_v_set(12582912.0f);
@@ -241,7 +407,8 @@ TN_VI void tn_v_store_mask(float *p, tn_vmask m, tn_v x)
 }
 TN_VI tn_v tn_v_pow2(tn_v n)
 {
-    tn_vmask i = __builtin_convertvector(tn_v_select(tn_v_eq(n, n), n, tn_v_zero()), tn_vmask); /* NaN has no integer */
+    tn_vmask i = __builtin_convertvector(tn_v_select(tn_v_eq(n, n), n, tn_v_zero()),
+                                         tn_vmask); /* NaN has no integer */
     return (tn_v)((i + 127) << 23);
 }
 TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
@@ -252,8 +419,9 @@ TN_VI tn_v tn_v_frexp(tn_v x, tn_v *e)
 }
 #endif
 
-/* exp(x), about 1 ulp for x in [-87.3, 88.3]; below: 0 exactly at and under -103, clamped at the ends otherwise; exp(0) = 1.
- * Range reduction by ln 2 in two parts, degree 6 polynomial (Cephes expf). NaN stays NaN. */
+/* exp(x), about 1 ulp for x in [-87.3, 88.3]; below: 0 exactly at and under -103, clamped at the
+ * ends otherwise; exp(0) = 1. Range reduction by ln 2 in two parts, degree 6 polynomial (Cephes
+ * expf). NaN stays NaN. */
 TN_VI tn_v tn_v_exp(tn_v x)
 {
     tn_v lo = tn_v_set(-87.3f), hi = tn_v_set(88.3f);
@@ -272,7 +440,8 @@ TN_VI tn_v tn_v_exp(tn_v x)
     return tn_v_select(tn_v_gt(tn_v_set(-87.3f), x), tn_v_zero(), p);
 }
 
-/* log(x), about 1 ulp for normal positive x; the result for others is not meaningful (callers pass sums of exp >= 1). */
+/* log(x), about 1 ulp for normal positive x; the result for others is not meaningful (callers pass
+ * sums of exp >= 1). */
 TN_VI tn_v tn_v_log(tn_v x)
 {
     tn_v e, m = tn_v_frexp(x, &e);
@@ -293,7 +462,8 @@ TN_VI tn_v tn_v_log(tn_v x)
     return tn_v_fma(e, tn_v_set(0.693359375f), y);
 }
 
-/* Row reductions: lane i holds the sum (max) of elements i mod 16; then a pairwise tree 0+8, 4, 2, 1 (DESIGN.md 7 (12)). */
+/* Row reductions: lane i holds the sum (max) of elements i mod 16; then a pairwise tree 0+8, 4, 2,
+ * 1 (DESIGN.md 7 (12)). */
 TN_VI float tn_v_sum(tn_v x)
 {
     float t[16];

@@ -1,12 +1,14 @@
-/* bench_gemm.c - our GEMM, with its canonical leaves, beside OpenBLAS, BLIS and oneDNN on the shapes of a training step.
+/* bench_gemm.c - our GEMM, with its canonical leaves, beside OpenBLAS, BLIS and oneDNN on the
+ * shapes of a training step.
  *
  *     bench_gemm [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu]
  *
- * One process, turn and turn about: in every round each library computes the shape a few times after a pause (the others' threads
- * have gone to sleep) and a warm-up; the minimum over the rounds counts. The libraries get what suits them best: the weights of one
- * op side by side in one matrix, one call; ours gets the separate matrices of the model. Libraries are opened at run time;
- * what is not there is left out. FMA peak: all threads, no memory. With `--clock cpu` the time is that of the calling thread: for
- * one thread on a machine that others use too.
+ * One process, turn and turn about: in every round each library computes the shape a few times
+ * after a pause (the others' threads have gone to sleep) and a warm-up; the minimum over the rounds
+ * counts. The libraries get what suits them best: the weights of one op side by side in one matrix,
+ * one call; ours gets the separate matrices of the model. Libraries are opened at run time; what is
+ * not there is left out. FMA peak: all threads, no memory. With `--clock cpu` the time is that of
+ * the calling thread: for one thread on a machine that others use too.
  */
 #include "kernels/cpu/gemm.h"
 
@@ -23,8 +25,9 @@ enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
 typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD, N_KINDS } kind;
 static const char *const kind_names[N_KINDS] = {"y", "dx", "dW"};
 
-/* One linear op: `rows` rows of `seq` tokens in one call, d features to sum of f. Column parallel: its forward is one leaf and its
- * input gradient a tree of 8; row parallel: the other way round. `calls` per training step. */
+/* One linear op: `rows` rows of `seq` tokens in one call, d features to sum of f. Column parallel:
+ * its forward is one leaf and its input gradient a tree of 8; row parallel: the other way round.
+ * `calls` per training step. */
 typedef struct op {
     const char *model, *name;
     int64_t rows, seq, d;
@@ -49,9 +52,10 @@ static const op ops[] = {
 
 /* ---- the libraries ---- */
 
-typedef void (*cblas_fn)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
-typedef int (*dnnl_fn)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float, float *,
-                       int64_t);
+typedef void (*cblas_fn)(int, int, int, int, int, int, float, const float *, int, const float *,
+                         int, float, float *, int);
+typedef int (*dnnl_fn)(char, char, int64_t, int64_t, int64_t, float, const float *, int64_t,
+                       const float *, int64_t, float, float *, int64_t);
 typedef void (*set_int_fn)(int);
 typedef void (*set_dim_fn)(int64_t);
 
@@ -68,7 +72,8 @@ static void *symbol(void *lib, const char *name)
 
 static void open_libraries(library libs[N_LIBS], int threads)
 {
-    unsetenv("OPENBLAS_CORETYPE"); /* read when the library is loaded: it shall choose its kernel itself */
+    unsetenv("OPENBLAS_CORETYPE"); /* read when the library is loaded: it shall choose its kernel
+                                      itself */
     unsetenv("OPENBLAS_L2_SIZE");
     void *openblas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     void *blis = dlopen("libblis.so.4", RTLD_NOW | RTLD_LOCAL);
@@ -95,7 +100,8 @@ typedef struct job {
     const op *op;
     kind kind;
     int64_t n, F;              /* tokens, features of all weights */
-    float *x, *w, *y, *result; /* y: of the weights side by side; result: what is computed, at least as large as needed */
+    float *x, *w, *y, *result; /* y: of the weights side by side; result: what is computed, at least
+                                  as large as needed */
     tn_gemm gemm;
     tn_order_run order;
 } job;
@@ -109,15 +115,19 @@ static void library_run(const library *lib, const job *j)
 {
     const float *a = j->kind == FORWARD ? j->x : j->y, *b = j->kind == WEIGHT_GRAD ? j->x : j->w;
     int64_t n = j->n, d = j->op->d, F = j->F;
-    int64_t M = j->kind == WEIGHT_GRAD ? F : n, N = j->kind == FORWARD ? F : d, K = j->kind == FORWARD ? d : j->kind == INPUT_GRAD ? F : n;
+    int64_t M = j->kind == WEIGHT_GRAD ? F : n, N = j->kind == FORWARD ? F : d,
+            K = j->kind == FORWARD      ? d
+                : j->kind == INPUT_GRAD ? F
+                                        : n;
     int64_t lda = j->kind == FORWARD ? d : F, ldb = d;
     bool ta = j->kind == WEIGHT_GRAD, tb = j->kind == FORWARD;
     float beta = j->kind == WEIGHT_GRAD && j->op->accumulate ? 1.0f : 0.0f;
     if (lib->cblas)
-        lib->cblas(ROW_MAJOR, ta ? TRANS : NO_TRANS, tb ? TRANS : NO_TRANS, (int)M, (int)N, (int)K, 1.0f, a, (int)lda, b, (int)ldb,
-                   beta, j->result, (int)N);
+        lib->cblas(ROW_MAJOR, ta ? TRANS : NO_TRANS, tb ? TRANS : NO_TRANS, (int)M, (int)N, (int)K,
+                   1.0f, a, (int)lda, b, (int)ldb, beta, j->result, (int)N);
     else
-        lib->dnnl(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1.0f, a, lda, b, ldb, beta, j->result, N);
+        lib->dnnl(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1.0f, a, lda, b, ldb, beta, j->result,
+                  N);
 }
 
 static void set_gemm(job *j)
@@ -154,12 +164,17 @@ static tn_status set_order(job *j, tn_arena *arena)
 {
     const op *o = j->op;
     static const int64_t units[MAX_WEIGHTS];
-    if (j->kind == FORWARD) return tn_order_param(arena, o->column_parallel ? 1 : GRID, 1, &o->d, units, &j->order);
-    if (j->kind == INPUT_GRAD) return tn_order_param(arena, o->column_parallel ? GRID : 1, o->n_f, o->f, units, &j->order);
+    if (j->kind == FORWARD)
+        return tn_order_param(arena, o->column_parallel ? 1 : GRID, 1, &o->d, units, &j->order);
+    if (j->kind == INPUT_GRAD)
+        return tn_order_param(arena, o->column_parallel ? GRID : 1, o->n_f, o->f, units, &j->order);
     const tn_order_tokens *t;
     tn_order_grid grid = {GRID, GRID, GRID};
-    int64_t first = o->accumulate ? GRID : 0; /* the second of the step's calls: it adds to what the first one left */
-    TN_TRY(tn_order_tokens_build(arena, grid, o->accumulate ? o->rows * o->calls : o->rows, o->seq, &t));
+    int64_t first =
+        o->accumulate ? GRID
+                      : 0; /* the second of the step's calls: it adds to what the first one left */
+    TN_TRY(tn_order_tokens_build(arena, grid, o->accumulate ? o->rows * o->calls : o->rows, o->seq,
+                                 &t));
     return tn_order_tokens_run(t, arena, first, first + o->rows * GRID, &j->order);
 }
 
@@ -184,15 +199,11 @@ static double measure(const library *lib, const job *j, const tn_cpu *cpu)
     double best = 1e30, end = 0;
     for (int i = 0; i < 2 || (now() < end && i < 20); i++) {
         double t = now();
-        if (lib)
-            library_run(lib, j);
-        else
-            tn_gemm_run(cpu, &j->gemm);
+        if (lib) library_run(lib, j);
+        else tn_gemm_run(cpu, &j->gemm);
         t = now() - t;
-        if (i == 0)
-            end = now() + (t < 0.01 ? 0.03 : 3 * t);
-        else if (t < best)
-            best = t;
+        if (i == 0) end = now() + (t < 0.01 ? 0.03 : 3 * t);
+        else if (t < best) best = t;
     }
     return best;
 }
@@ -264,7 +275,8 @@ static double print_peak(tn_pool *pool)
 {
     double p512 = tn_isa_usable(TN_ISA_AVX512) ? peak_of(pool, fma512, 16) : 0;
     double p256 = tn_isa_usable(TN_ISA_AVX2) ? peak_of(pool, fma256, 8) : 0;
-    printf("FMA peak, %d threads: %.1f GF/s (512 bits), %.1f GF/s (256 bits)\n", tn_pool_threads(pool), p512, p256);
+    printf("FMA peak, %d threads: %.1f GF/s (512 bits), %.1f GF/s (256 bits)\n",
+           tn_pool_threads(pool), p512, p256);
     return p512 > p256 ? p512 : p256;
 }
 #else
@@ -287,7 +299,8 @@ typedef struct score {
     int n;
 } score;
 
-static void bench_job(const library *libs, job *j, const tn_cpu *cpu, int rounds, double peak, totals *sum, score *all)
+static void bench_job(const library *libs, job *j, const tn_cpu *cpu, int rounds, double peak,
+                      totals *sum, score *all)
 {
     double s[N_LIBS + 1], best = 1e30;
     for (int i = 0; i <= N_LIBS; i++) s[i] = 1e30;
@@ -302,8 +315,8 @@ static void bench_job(const library *libs, job *j, const tn_cpu *cpu, int rounds
     }
     for (int i = 0; i < N_LIBS; i++) best = s[i] < best ? s[i] : best;
     double gf = flops(j) / 1e9, ratio = best / s[N_LIBS];
-    printf("%-5s %-8s %-3s %6lld %6lld %6lld |", j->op->model, j->op->name, kind_names[j->kind], (long long)j->n, (long long)j->F,
-           (long long)j->op->d);
+    printf("%-5s %-8s %-3s %6lld %6lld %6lld |", j->op->model, j->op->name, kind_names[j->kind],
+           (long long)j->n, (long long)j->F, (long long)j->op->d);
     for (int i = 0; i < N_LIBS; i++) printf(" %8.1f", gf / s[i]);
     printf(" | %7.1f  %5.3f", gf / s[N_LIBS], ratio);
     if (peak > 0) printf("  %4.1f%%", 100 * gf / s[N_LIBS] / peak);
@@ -316,7 +329,8 @@ static void bench_job(const library *libs, job *j, const tn_cpu *cpu, int rounds
     if (ratio < all->worst) all->worst = ratio;
 }
 
-static tn_status bench_op(const library *libs, const op *o, tn_cpu *cpu, int rounds, double peak, totals *sum, score *all)
+static tn_status bench_op(const library *libs, const op *o, tn_cpu *cpu, int rounds, double peak,
+                          totals *sum, score *all)
 {
     job j = {.op = o, .n = o->rows * o->seq};
     for (int i = 0; i < o->n_f; i++) j.F += o->f[i];
@@ -354,16 +368,20 @@ static tn_status bench(int threads, tn_isa isa, int rounds, const char *only)
     TN_TRY(tn_pool_create(threads, &cpu.pool));
     open_libraries(libs, threads);
     double peak = print_peak(cpu.pool);
-    printf("GF/s; tokens, f, d; y: forward, dx: input gradient, dW: weight gradient; ours on %s\n", tn_isa_name(isa));
-    printf("%-18s %6s %6s %6s | %8s %8s %8s | %7s  %5s  %s\n", "", "tokens", "f", "d", libs[0].name, libs[1].name, libs[2].name, "ours",
-           "ratio", "of peak");
+    printf("GF/s; tokens, f, d; y: forward, dx: input gradient, dW: weight gradient; ours on %s\n",
+           tn_isa_name(isa));
+    printf("%-18s %6s %6s %6s | %8s %8s %8s | %7s  %5s  %s\n", "", "tokens", "f", "d", libs[0].name,
+           libs[1].name, libs[2].name, "ours", "ratio", "of peak");
     for (int i = 0; i < TN_COUNT(ops); i++) {
         char label[64];
         snprintf(label, sizeof label, "%s %s", ops[i].model, ops[i].name);
         if (only && !strstr(label, only)) continue;
-        TN_TRY(bench_op(libs, &ops[i], &cpu, rounds, peak, &sums[strcmp(ops[i].model, "tiny") != 0], &all));
+        TN_TRY(bench_op(libs, &ops[i], &cpu, rounds, peak, &sums[strcmp(ops[i].model, "tiny") != 0],
+                        &all));
     }
-    if (all.n) printf("ours / best library: geometric mean %.3f, worst %.3f\n", exp(all.log_sum / all.n), all.worst);
+    if (all.n)
+        printf("ours / best library: geometric mean %.3f, worst %.3f\n", exp(all.log_sum / all.n),
+               all.worst);
     for (int m = 0; m < 2 && all.n; m++) {
         printf("GEMMs of a step of %s:", sums[m].model);
         for (int i = 0; i < N_LIBS; i++)
@@ -381,16 +399,17 @@ int main(int argc, char **argv)
     const char *only = NULL;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--threads") == 0)
-            threads = atoi(value);
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = atoi(value);
-        else if (strcmp(argv[i], "--only") == 0)
-            only = value;
+        if (strcmp(argv[i], "--threads") == 0) threads = atoi(value);
+        else if (strcmp(argv[i], "--rounds") == 0) rounds = atoi(value);
+        else if (strcmp(argv[i], "--only") == 0) only = value;
         else if (strcmp(argv[i], "--clock") == 0 && strcmp(value, "cpu") == 0)
             clock_used = CLOCK_THREAD_CPUTIME_ID;
-        else if (strcmp(argv[i], "--isa") != 0 || !tn_isa_parse(value, &isa) || !tn_isa_usable(isa)) {
-            fprintf(stderr, "bench_gemm: '%s %s' is not known; [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu]\n", argv[i], value);
+        else if (strcmp(argv[i], "--isa") != 0 || !tn_isa_parse(value, &isa) ||
+                 !tn_isa_usable(isa)) {
+            fprintf(stderr,
+                    "bench_gemm: '%s %s' is not known; [--threads N] [--isa NAME] [--rounds N] "
+                    "[--only TEXT] [--clock cpu]\n",
+                    argv[i], value);
             return 2;
         }
         i++;

@@ -1,12 +1,14 @@
-/* bench_ops.c - where the time of a training step goes: every entry of the program timed, summed by kind of work and by op.
+/* bench_ops.c - where the time of a training step goes: every entry of the program timed, summed by
+ * kind of work and by op.
  *
  *     bench_ops [RECIPE] [--steps N] [--by op|path] [section.key=value ...]
  *
- * Without a recipe: tests/bench/tiny.lua and tests/bench/110m.lua. Times are per step, each entry's own over the steps after
- * two of warm-up: `ms` sums the medians, `least` the minima, `cpu` the medians of processor time over all threads divided by
- * their number (what the entries would take if the machine were ours alone and the tiles of equal length). GF/s and GiB/s
- * are work and the bytes of whole operands (an embedding touches less) by `cpu`. --by path: a line for each place in the
- * model, layers taken together.
+ * Without a recipe: tests/bench/tiny.lua and tests/bench/110m.lua. Times are per step, each entry's
+ * own over the steps after two of warm-up: `ms` sums the medians, `least` the minima, `cpu` the
+ * medians of processor time over all threads divided by their number (what the entries would take
+ * if the machine were ours alone and the tiles of equal length). GF/s and GiB/s are work and the
+ * bytes of whole operands (an embedding touches less) by `cpu`. --by path: a line for each place in
+ * the model, layers taken together.
  */
 #include "engine/base/clock.h"
 #include "graph/cost.h"
@@ -20,23 +22,58 @@
 
 enum { WARM_UP = 2, MAX_STEPS = 64, MAX_ROWS = 256, MAX_OVERRIDES = 64 };
 
-static const char *const kinds[] = {"GEMM forward", "GEMM dx",   "GEMM dW",   "attention",  "attention bwd", "norm", "rope",
-                                    "pointwise",    "embedding", "loss",      "exact norm", "optimizer",     "move", "batch"};
-enum { GEMM_Y, GEMM_DX, GEMM_DW, ATT, ATT_BWD, NORM, ROPE, POINT, EMBED, LOSS, EXACT, OPTIM, MOVE, BATCH };
+static const char *const kinds[] = {
+    "GEMM forward", "GEMM dx",   "GEMM dW", "attention",  "attention bwd", "norm", "rope",
+    "pointwise",    "embedding", "loss",    "exact norm", "optimizer",     "move", "batch"};
+enum {
+    GEMM_Y,
+    GEMM_DX,
+    GEMM_DW,
+    ATT,
+    ATT_BWD,
+    NORM,
+    ROPE,
+    POINT,
+    EMBED,
+    LOSS,
+    EXACT,
+    OPTIM,
+    MOVE,
+    BATCH
+};
 
 static const struct {
     uint8_t op, kind;
 } kind_of_op[] = {
-    {TN_OP_linear, GEMM_Y},       {TN_OP_linear_add, GEMM_Y},    {TN_OP_linear_bwd_x, GEMM_DX},
-    {TN_OP_linear_bwd_w, GEMM_DW}, {TN_OP_attention, ATT},        {TN_OP_attention_bwd, ATT_BWD},
-    {TN_OP_rmsnorm, NORM},        {TN_OP_rmsnorm_bwd, NORM},     {TN_OP_rmsnorm_bwd_w, NORM},
-    {TN_OP_rope, ROPE},           {TN_OP_add, POINT},            {TN_OP_mul, POINT},
-    {TN_OP_scale, POINT},         {TN_OP_unary, POINT},          {TN_OP_unary_bwd, POINT},
-    {TN_OP_fused, POINT},         {TN_OP_embedding, EMBED},      {TN_OP_embedding_bwd, EMBED},
-    {TN_OP_cross_entropy, LOSS},  {TN_OP_loss_parts, LOSS},      {TN_OP_loss_merge, LOSS},
-    {TN_OP_loss_bwd, LOSS},       {TN_OP_loss_sum, LOSS},        {TN_OP_count_labels, LOSS},
-    {TN_OP_inv_count, LOSS},      {TN_OP_norm_sum, EXACT},       {TN_OP_clip, EXACT},
-    {TN_OP_adamw, OPTIM},         {TN_OP_sgd, OPTIM},
+    {TN_OP_linear, GEMM_Y},
+    {TN_OP_linear_add, GEMM_Y},
+    {TN_OP_linear_bwd_x, GEMM_DX},
+    {TN_OP_linear_bwd_w, GEMM_DW},
+    {TN_OP_attention, ATT},
+    {TN_OP_attention_bwd, ATT_BWD},
+    {TN_OP_rmsnorm, NORM},
+    {TN_OP_rmsnorm_bwd, NORM},
+    {TN_OP_rmsnorm_bwd_w, NORM},
+    {TN_OP_rope, ROPE},
+    {TN_OP_add, POINT},
+    {TN_OP_mul, POINT},
+    {TN_OP_scale, POINT},
+    {TN_OP_unary, POINT},
+    {TN_OP_unary_bwd, POINT},
+    {TN_OP_fused, POINT},
+    {TN_OP_embedding, EMBED},
+    {TN_OP_embedding_bwd, EMBED},
+    {TN_OP_cross_entropy, LOSS},
+    {TN_OP_loss_parts, LOSS},
+    {TN_OP_loss_merge, LOSS},
+    {TN_OP_loss_bwd, LOSS},
+    {TN_OP_loss_sum, LOSS},
+    {TN_OP_count_labels, LOSS},
+    {TN_OP_inv_count, LOSS},
+    {TN_OP_norm_sum, EXACT},
+    {TN_OP_clip, EXACT},
+    {TN_OP_adamw, OPTIM},
+    {TN_OP_sgd, OPTIM},
 };
 
 /* One run of an entry within a step; the same in every step. */
@@ -49,8 +86,8 @@ typedef struct bench {
     tn_session s;
     event *events;
     int64_t n_events, at;
-    int step;          /* that is being measured; below 0 while warming up */
-    double wall, cpu;  /* when the last entry ended */
+    int step;         /* that is being measured; below 0 while warming up */
+    double wall, cpu; /* when the last entry ended */
 } bench;
 
 typedef struct row {
@@ -97,7 +134,8 @@ static tn_status measure(bench *b, int steps)
 {
     const tn_program *p = b->s.train;
     int64_t runs = 1;
-    for (int64_t i = 0; i < p->n_entries; i++) runs += tn_cost_runs(p->g, &p->g->nodes[p->entries[i].node]);
+    for (int64_t i = 0; i < p->n_entries; i++)
+        runs += tn_cost_runs(p->g, &p->g->nodes[p->entries[i].node]);
     b->events = calloc((size_t)runs, sizeof *b->events);
     if (!b->events) TN_FAIL(TN_FAILED, "no memory for %lld events", (long long)runs);
     b->n_events = runs;
@@ -111,7 +149,9 @@ static tn_status measure(bench *b, int steps)
         took(b, NULL);
         int32_t none;
         TN_TRY(tn_exec_search(b->s.train_exec, TN_EXEC_ALL, &step, behind_entry, b, &none));
-        if (b->at != runs) TN_FAIL(TN_FAILED, "the step ran %lld entries, not %lld", (long long)b->at, (long long)runs);
+        if (b->at != runs)
+            TN_FAIL(TN_FAILED, "the step ran %lld entries, not %lld", (long long)b->at,
+                    (long long)runs);
     }
     return TN_OK;
 }
@@ -209,8 +249,8 @@ static void add(row *sum, const row *r)
 
 static void print_row(const char *kind, const row *r, const row *all)
 {
-    printf("%-14s %-44s %6lld %9.2f %9.2f %5.1f%% %9.2f %5.1f%%", kind, r->what, (long long)r->runs, r->least, r->ms,
-           100 * r->ms / all->ms, r->cpu, 100 * r->cpu / all->cpu);
+    printf("%-14s %-44s %6lld %9.2f %9.2f %5.1f%% %9.2f %5.1f%%", kind, r->what, (long long)r->runs,
+           r->least, r->ms, 100 * r->ms / all->ms, r->cpu, 100 * r->cpu / all->cpu);
     if (r->flops > 0) printf(" %8.1f", r->flops / r->cpu / 1e6);
     else printf(" %8s", "");
     printf(" %7.1f\n", r->bytes / r->cpu / 1e-3 / (1 << 30));
@@ -220,7 +260,8 @@ static void print_table(const char *name, const table *t)
 {
     row all = {.what = "", .kind = ""};
     for (int i = 0; i < t->n; i++) add(&all, &t->rows[i]);
-    printf("\n%-59s %6s %9s %9s %6s %9s %6s %8s %7s\n", name, "runs", "least", "ms", "", "cpu", "", "GF/s", "GiB/s");
+    printf("\n%-59s %6s %9s %9s %6s %9s %6s %8s %7s\n", name, "runs", "least", "ms", "", "cpu", "",
+           "GF/s", "GiB/s");
     for (int k = 0; k < TN_COUNT(kinds); k++) {
         row sum = {.what = ""};
         int n = 0;
@@ -232,7 +273,8 @@ static void print_table(const char *name, const table *t)
         for (int i = 0; i < t->n && n > 1; i++)
             if (t->rows[i].kind == kinds[k]) print_row("", &t->rows[i], &all);
         for (int i = 0; i < t->n && n == 1; i++)
-            if (t->rows[i].kind == kinds[k]) snprintf(sum.what, sizeof sum.what, "%s", t->rows[i].what);
+            if (t->rows[i].kind == kinds[k])
+                snprintf(sum.what, sizeof sum.what, "%s", t->rows[i].what);
         if (n) print_row(kinds[k], &sum, &all);
     }
     print_row("step", &all, &all);
@@ -256,14 +298,17 @@ static tn_status bench_recipe(const char *path, const options *o)
     static table t;
     t.n = 0;
     memset(&t, 0, sizeof t);
-    TN_TRY(tn_recipe_open(&(tn_recipe_options){.path = path, .overrides = o->overrides, .n_overrides = o->n_overrides}, &recipe));
+    TN_TRY(tn_recipe_open(&(tn_recipe_options){.path = path,
+                                               .overrides = o->overrides,
+                                               .n_overrides = o->n_overrides},
+                          &recipe));
     tn_status st = tn_session_plan(recipe, false, 0, &b.s);
     if (!st) st = tn_session_ready(&b.s);
     if (!st) st = measure(&b, o->steps);
     if (!st) {
         char title[128];
-        snprintf(title, sizeof title, "%s, %d threads, %s, %d steps", path, tn_pool_threads(b.s.device->cpu.pool),
-                 tn_isa_name(b.s.device->cpu.isa), o->steps);
+        snprintf(title, sizeof title, "%s, %d threads, %s, %d steps", path,
+                 tn_pool_threads(b.s.device->cpu.pool), tn_isa_name(b.s.device->cpu.isa), o->steps);
         sum_up(&b, o->steps, o->by_path, &t);
         print_table(title, &t);
     }
@@ -299,7 +344,10 @@ int main(int argc, char **argv)
     options o = {.steps = 5};
     tn_status st = TN_OK;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: bench_ops [RECIPE] [--steps 1..%d] [--by op|path] [section.key=value ...]\n", MAX_STEPS);
+        fprintf(
+            stderr,
+            "usage: bench_ops [RECIPE] [--steps 1..%d] [--by op|path] [section.key=value ...]\n",
+            MAX_STEPS);
         return 2;
     }
     if (o.recipe) st = bench_recipe(o.recipe, &o);

@@ -1,9 +1,11 @@
-/* paced.c - a training run that takes its next step when it is told to, so that two programs can be measured turn and turn about.
+/* paced.c - a training run that takes its next step when it is told to, so that two programs can be
+ * measured turn and turn about.
  *
  *     paced RECIPE [section.key=value ...]
  *
- * Says `ready PARAMETERS`; then each line on standard input runs one step, which is answered with its milliseconds, those of
- * processor time over all threads, and its loss. The steps are those of the training loop itself (engine/train.h). Ends at the end of the input. torch_step.py speaks the
+ * Says `ready PARAMETERS`; then each line on standard input runs one step, which is answered with
+ * its milliseconds, those of processor time over all threads, and its loss. The steps are those of
+ * the training loop itself (engine/train.h). Ends at the end of the input. torch_step.py speaks the
  * same way; bench_step.py listens.
  */
 #include "graph/cost.h"
@@ -46,8 +48,14 @@ static tn_status steps(run *q)
 {
     const tn_session *s = &q->s;
     int64_t n = tn_recipe_int(s->recipe, "training.steps");
-    tn_train_options o = {.train = s->train_exec, .data = s->data, .steps = n, .global_batch = s->global_batch, .seq = s->shape.seq,
-                          .stop = &q->stop, .user = q, .on_step = on_step};
+    tn_train_options o = {.train = s->train_exec,
+                          .data = s->data,
+                          .steps = n,
+                          .global_batch = s->global_batch,
+                          .seq = s->shape.seq,
+                          .stop = &q->stop,
+                          .user = q,
+                          .on_step = on_step};
     TN_TRY(tn_lr_init(&(tn_lr_options){.steps = n, .warmup_steps = n, .decay_ratio = -1}, &o.lr));
     printf("ready %lld\n", (long long)tn_cost_of(s->train->g).parameters);
     fflush(stdout);
@@ -64,7 +72,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: paced RECIPE [section.key=value ...]\n");
         return 2;
     }
-    tn_recipe_options o = {.path = argv[1], .overrides = (const char *const *)&argv[2], .n_overrides = argc - 2};
+    tn_recipe_options o = {
+        .path = argv[1], .overrides = (const char *const *)&argv[2], .n_overrides = argc - 2};
     tn_status st = tn_recipe_open(&o, &recipe);
     if (!st) {
         st = tn_session_plan(recipe, false, 0, &q.s);

@@ -1,4 +1,5 @@
-/* Any bytes: refused with one line, or a tree that can be walked and that reads back the same from what is written of it. */
+/* Any bytes: refused with one line, or a tree that can be walked and that reads back the same from
+ * what is written of it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +20,25 @@ static void write(tn_jsonout *w, const char *key, const tn_json *j)
     double number = 0;
     bool truth = false;
     switch (tn_json_kind_of(j)) {
-    case TN_JSON_NULL: tn_jsonout_null(w, key); return;
-    case TN_JSON_BOOL: must(tn_json_bool(j, &truth)); tn_jsonout_bool(w, key, truth); return;
-    case TN_JSON_INT: must(tn_json_int(j, &whole)); tn_jsonout_int(w, key, whole); return;
-    case TN_JSON_REAL: must(tn_json_number(j, &number)); tn_jsonout_double(w, key, number); return;
-    case TN_JSON_STRING: must(tn_json_string(j)); tn_jsonout_string(w, key, tn_json_string(j)); return;
+    case TN_JSON_NULL:
+        tn_jsonout_null(w, key);
+        return;
+    case TN_JSON_BOOL:
+        must(tn_json_bool(j, &truth));
+        tn_jsonout_bool(w, key, truth);
+        return;
+    case TN_JSON_INT:
+        must(tn_json_int(j, &whole));
+        tn_jsonout_int(w, key, whole);
+        return;
+    case TN_JSON_REAL:
+        must(tn_json_number(j, &number));
+        tn_jsonout_double(w, key, number);
+        return;
+    case TN_JSON_STRING:
+        must(tn_json_string(j));
+        tn_jsonout_string(w, key, tn_json_string(j));
+        return;
     case TN_JSON_ARRAY:
         tn_jsonout_open(w, key, '[');
         for (int64_t i = 0; tn_json_at(j, i); i++, count++) write(w, NULL, tn_json_at(j, i));

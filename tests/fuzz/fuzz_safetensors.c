@@ -1,7 +1,8 @@
-/* Any bytes: refused with one line, or a file whose every element can be read and whose tensors tile it.
+/* Any bytes: refused with one line, or a file whose every element can be read and whose tensors
+ * tile it.
  *
- * The input is read as a file and, because mutation seldom keeps the length in front of a header right, also as
- * header text (up to the last brace) with data behind it. */
+ * The input is read as a file and, because mutation seldom keeps the length in front of a header
+ * right, also as header text (up to the last brace) with data behind it. */
 #include <stdlib.h>
 #include <string.h>
 

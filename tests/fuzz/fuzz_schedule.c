@@ -1,5 +1,5 @@
-/* Any bytes: refused with clear lines, or lists that print and read back the same and that the validator answers
- * for. */
+/* Any bytes: refused with clear lines, or lists that print and read back the same and that the
+ * validator answers for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,8 @@ static void judge(const tn_schedule *s)
         must(r.slots[i] >= 1 && r.slots[i] <= s->n_microbatches);
         live += r.slots[i];
     }
-    must(r.makespan >= r.ideal && r.ideal == 3 * (int64_t)s->n_microbatches * (s->n_stages / s->n_ranks));
+    must(r.makespan >= r.ideal &&
+         r.ideal == 3 * (int64_t)s->n_microbatches * (s->n_stages / s->n_ranks));
     must(r.span_bubble >= 0 && r.span_bubble <= r.step_bubble && r.peak >= 1 && r.peak <= live);
     tn_schedule_report_fini(&r);
 }

@@ -1,7 +1,8 @@
-/* replay.c - runs a fuzz target over its corpus as a plain test: every file as it is, cut short, and with bits flipped.
+/* replay.c - runs a fuzz target over its corpus as a plain test: every file as it is, cut short,
+ * and with bits flipped.
  *
- * usage: fuzz_NAME tests/fuzz/corpus/NAME. What a fuzzer once found lies in the corpus and so stays a test. Under libFuzzer
- * (TN_FUZZ) its own main takes this one's place.
+ * usage: fuzz_NAME tests/fuzz/corpus/NAME. What a fuzzer once found lies in the corpus and so stays
+ * a test. Under libFuzzer (TN_FUZZ) its own main takes this one's place.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -50,7 +51,8 @@ int main(int argc, char **argv)
 {
     struct dirent **names = NULL;
     int n = argc == 2 ? scandir(argv[1], &names, NULL, alphasort) : -1;
-    if (!TN_CHECK_MSG(n > 2, "usage: %s FOLDER, which holds at least one file", argv[0])) return tn_test_done("replay");
+    if (!TN_CHECK_MSG(n > 2, "usage: %s FOLDER, which holds at least one file", argv[0]))
+        return tn_test_done("replay");
     for (int i = 0; i < n; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", argv[1], names[i]->d_name);

@@ -49,8 +49,7 @@ static void fail_in_turn(const char *what, tn_status (*fn)(void *arg), void *arg
     TN_CHECK_MSG(fn(arg) == TN_OK, "%s: not again after failures: %s", what, tn_error_text());
 }
 
-/* ----------------------------------------------------------------------------------------------
- * graphs */
+/* ------------------------------------------------------------ graphs */
 
 static tn_status parse(const tn_text *text, tn_graph **out)
 {
@@ -120,8 +119,7 @@ static tn_status pass(void *arg)
     return st;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * programs */
+/* ------------------------------------------------------------ programs */
 
 /* From a copy: the program takes its graph over, also when it fails. */
 static tn_status plan(const tn_graph *in, tn_program **out)
@@ -185,8 +183,7 @@ static void fail_session(void)
         fail_at("a session", open_session, recipe, n, false);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * all of it */
+/* ------------------------------------------------------------ all of it */
 
 static bool traced_text(tn_text *out)
 {

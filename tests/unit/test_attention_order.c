@@ -1,5 +1,6 @@
-/* test_attention_order.c - the bits of attention: the order of every sum, executed one scalar operation after the
- * other; rows, heads, queries and documents alone or together; partial sums of ranks. */
+/* test_attention_order.c - the bits of attention: the order of every sum, executed one scalar
+ * operation after the other; rows, heads, queries and documents alone or together; partial sums of
+ * ranks. */
 #include "tests/attention.h"
 
 /* The order, executed. */
@@ -36,7 +37,8 @@ static float chain(const float *x, const float *y, int64_t n)
 static bool sees(const tn_attention *a, int64_t row, int64_t i, int64_t j)
 {
     int64_t q = row * a->s + i, k = row * a->t + j, ahead = (int64_t)a->k_pos[k] - a->q_pos[q];
-    return a->q_doc[q] == a->k_doc[k] && (!a->causal || ahead <= 0) && (!a->window || -ahead < a->window);
+    return a->q_doc[q] == a->k_doc[k] && (!a->causal || ahead <= 0) &&
+           (!a->window || -ahead < a->window);
 }
 
 typedef struct query {
@@ -44,7 +46,10 @@ typedef struct query {
     float c;
 } query;
 
-static int64_t key_at(const tn_attention *a, const query *q, int64_t j) { return (q->row * a->t + j) * a->g + q->kv; }
+static int64_t key_at(const tn_attention *a, const query *q, int64_t j)
+{
+    return (q->row * a->t + j) * a->g + q->kv;
+}
 
 static float score(const tn_attention *a, const query *q, int64_t j)
 {
@@ -69,7 +74,8 @@ static void order_forward(const tn_attention *a, const query *q, float *o)
             if (t[j] == -INFINITY) continue;
             float p = exp2_of(t[j] - now);
             lanes[j % 16] += p;
-            for (int64_t c = 0; c < a->dv; c++) o[c] = fmaf(p, a->v[key_at(a, q, first + j) * a->dv + c], o[c]);
+            for (int64_t c = 0; c < a->dv; c++)
+                o[c] = fmaf(p, a->v[key_at(a, q, first + j) * a->dv + c], o[c]);
         }
         l = fmaf(l, f, lanes_sum(lanes));
     }
@@ -77,9 +83,11 @@ static void order_forward(const tn_attention *a, const query *q, float *o)
 }
 
 /* p and ds of a query, to p and ds [t]; dq. */
-static void order_slopes(const tn_attention *a, const query *q, const float *d_o, float *p, float *ds, float *dq)
+static void order_slopes(const tn_attention *a, const query *q, const float *d_o, float *p,
+                         float *ds, float *dq)
 {
-    float lanes[16] = {0}, lse = a->lse[q->at], less = lse == -INFINITY ? 0 : -(lse * 1.44269504088896341f);
+    float lanes[16] = {0}, lse = a->lse[q->at],
+          less = lse == -INFINITY ? 0 : -(lse * 1.44269504088896341f);
     const float *g = d_o + q->at * a->dv, *o = a->o + q->at * a->dv;
     for (int64_t c = 0; c < a->dv; c++) lanes[c % 16] = fmaf(g[c], o[c], lanes[c % 16]);
     const float down = lanes_sum(lanes);
@@ -89,14 +97,16 @@ static void order_slopes(const tn_attention *a, const query *q, const float *d_o
         if (!sees(a, q->row, q->i, j)) continue;
         p[j] = exp2_of(fmaf(score(a, q, j), q->c, less));
         ds[j] = p[j] * (chain(g, a->v + key_at(a, q, j) * a->dv, a->dv) - down) * a->scale;
-        for (int64_t c = 0; c < a->d; c++) dq[c] = fmaf(ds[j], a->k[key_at(a, q, j) * a->d + c], dq[c]);
+        for (int64_t c = 0; c < a->d; c++)
+            dq[c] = fmaf(ds[j], a->k[key_at(a, q, j) * a->d + c], dq[c]);
     }
     for (int64_t c = 0; c < a->d; c++) dq[c] += 0;
 }
 
-/* Per head: sum [t n] = fold over the parts of leaves of weight^T x; weight [s t], x [s] rows of n, `stride` apart. */
-static void order_fold(const tn_attention *a, const float *weight, const float *x, int64_t stride, int64_t n,
-                       float *sum)
+/* Per head: sum [t n] = fold over the parts of leaves of weight^T x; weight [s t], x [s] rows of n,
+ * `stride` apart. */
+static void order_fold(const tn_attention *a, const float *weight, const float *x, int64_t stride,
+                       int64_t n, float *sum)
 {
     for (int64_t j = 0; j < a->t; j++)
         for (int64_t c = 0; c < n; c++) {
@@ -104,25 +114,28 @@ static void order_fold(const tn_attention *a, const float *weight, const float *
             *to = 0;
             for (int64_t part = 0; part < a->seq_parts; part++) {
                 float leaf = 0;
-                for (int64_t i = part * a->s / a->seq_parts; i < (part + 1) * a->s / a->seq_parts; i++)
+                for (int64_t i = part * a->s / a->seq_parts; i < (part + 1) * a->s / a->seq_parts;
+                     i++)
                     leaf = fmaf(weight[i * a->t + j], x[i * stride + c], leaf);
                 *to += leaf + 0;
             }
         }
 }
 
-/* The node over slots [lo, hi): false if it has no head of the group. The heads of a group have n floats each in
- * `sums`. */
-static bool order_tree(const tn_attention *a, int64_t kv, int64_t lo, int64_t hi, const float *sums, int64_t n,
-                       float *out)
+/* The node over slots [lo, hi): false if it has no head of the group. The heads of a group have n
+ * floats each in `sums`. */
+static bool order_tree(const tn_attention *a, int64_t kv, int64_t lo, int64_t hi, const float *sums,
+                       int64_t n, float *out)
 {
     const int64_t rep = a->h / a->g;
     bool any = false;
     if (hi - lo == 1) {
         for (int64_t i = 0; i < rep; i++) {
             int64_t head = a->first_head + kv * rep + i;
-            if (head < lo * a->units / a->head_parts || head >= hi * a->units / a->head_parts) continue;
-            for (int64_t k = 0; k < n; k++) out[k] = any ? out[k] + sums[i * n + k] : sums[i * n + k];
+            if (head < lo * a->units / a->head_parts || head >= hi * a->units / a->head_parts)
+                continue;
+            for (int64_t k = 0; k < n; k++)
+                out[k] = any ? out[k] + sums[i * n + k] : sums[i * n + k];
             any = true;
         }
         return any;
@@ -143,7 +156,8 @@ static void same_group(const char *what, const float *got, int64_t heads, int64_
     for (int64_t j = 0; j < a->t; j++) {
         const float *x = got + ((q->row * a->t + j) * heads + q->kv) * d;
         if (!TN_CHECK_MSG(same(x, want + j * d, d), "%s of key %lld differs from its order", what,
-                          (long long)j)) return;
+                          (long long)j))
+            return;
     }
 }
 
@@ -152,18 +166,20 @@ static void order_group(const sample *x, const result *r, int64_t row, int64_t k
     tn_attention a = x->a;
     a.o = r->o, a.lse = r->lse;
     const int64_t rep = a.h / a.g, nk = a.t * a.d, nv = a.t * a.dv;
-    float *p = tn_test_floats(a.s * a.t), *ds = tn_test_floats(a.s * a.t), *o = tn_test_floats(a.dv),
-        *dq = tn_test_floats(a.d);
-    float *dk = tn_test_floats(rep * nk), *d_v = tn_test_floats(rep * nv), *dk_want = tn_test_floats(nk),
-        *dv_want = tn_test_floats(nv);
+    float *p = tn_test_floats(a.s * a.t), *ds = tn_test_floats(a.s * a.t),
+          *o = tn_test_floats(a.dv), *dq = tn_test_floats(a.d);
+    float *dk = tn_test_floats(rep * nk), *d_v = tn_test_floats(rep * nv),
+          *dk_want = tn_test_floats(nk), *dv_want = tn_test_floats(nv);
     query q = {.row = row, .kv = kv, .c = (float)((double)a.scale * 1.4426950408889634)};
     for (int64_t i = 0; i < rep; i++) {
         for (q.i = 0; q.i < a.s; q.i++) {
             q.at = (row * a.s + q.i) * a.h + kv * rep + i;
             order_forward(&a, &q, o);
             order_slopes(&a, &q, x->d_o, p + q.i * a.t, ds + q.i * a.t, dq);
-            TN_CHECK_MSG(same(o, r->o + q.at * a.dv, a.dv), "o of query %lld differs from its order", (long long)q.i);
-            TN_CHECK_MSG(same(dq, r->dq + q.at * a.d, a.d), "dq of query %lld differs from its order", (long long)q.i);
+            TN_CHECK_MSG(same(o, r->o + q.at * a.dv, a.dv),
+                         "o of query %lld differs from its order", (long long)q.i);
+            TN_CHECK_MSG(same(dq, r->dq + q.at * a.d, a.d),
+                         "dq of query %lld differs from its order", (long long)q.i);
         }
         const int64_t at = row * a.s * a.h + kv * rep + i;
         order_fold(&a, ds, a.q + at * a.d, a.h * a.d, a.d, dk + i * nk);
@@ -181,13 +197,15 @@ static void orders(void)
 {
     static const extents cases[] = {
         {2, 150, 150, 6, 2, 20, 12, 0, 8, 8, true, 2, 0},
-        {1, 70, 200, 5, 1, 16, 32, 90, 3, 4, true, 3, 130}, /* slots of one and two heads; parts across blocks */
+        {1, 70, 200, 5, 1, 16, 32, 90, 3, 4, true, 3,
+         130}, /* slots of one and two heads; parts across blocks */
         {1, 128, 128, 8, 1, 32, 32, 0, 8, 4, true, 0, 0},
         {1, 200, 66, 3, 3, 33, 47, 0, 16, 16, false, 0, 0},
     };
     for (int i = 0; i < TN_COUNT(cases); i++) {
         sample x = sample_build(&cases[i], 80 + (uint64_t)i);
-        if (i == 2) x.a.scale = 20; /* scores far apart: weights down to nothing, and what lies between */
+        if (i == 2)
+            x.a.scale = 20; /* scores far apart: weights down to nothing, and what lies between */
         result r = run_everywhere("order", &x.a, x.d_o);
         for (int64_t row = 0; row < x.a.b; row++)
             for (int64_t kv = 0; kv < x.a.g; kv++) order_group(&x, &r, row, kv);
@@ -197,10 +215,12 @@ static void orders(void)
 }
 
 /* Copies heads [first, first + n) of `all` interleaved ones. */
-static float *heads_of(const float *x, int64_t tokens, int64_t all, int64_t d, int64_t first, int64_t n)
+static float *heads_of(const float *x, int64_t tokens, int64_t all, int64_t d, int64_t first,
+                       int64_t n)
 {
     float *y = tn_test_floats(tokens * n * d);
-    for (int64_t i = 0; i < tokens; i++) memcpy(y + i * n * d, x + (i * all + first) * d, (size_t)(n * d) * sizeof *x);
+    for (int64_t i = 0; i < tokens; i++)
+        memcpy(y + i * n * d, x + (i * all + first) * d, (size_t)(n * d) * sizeof *x);
     return y;
 }
 
@@ -208,8 +228,10 @@ static float *heads_of(const float *x, int64_t tokens, int64_t all, int64_t d, i
 static result run_heads(const sample *x, int64_t first, int64_t n, int64_t kv, int64_t n_kv)
 {
     tn_attention a = x->a;
-    float *q = heads_of(a.q, a.b * a.s, a.h, a.d, first, n), *d_o = heads_of(x->d_o, a.b * a.s, a.h, a.dv, first, n);
-    float *k = heads_of(a.k, a.b * a.t, a.g, a.d, kv, n_kv), *v = heads_of(a.v, a.b * a.t, a.g, a.dv, kv, n_kv);
+    float *q = heads_of(a.q, a.b * a.s, a.h, a.d, first, n),
+          *d_o = heads_of(x->d_o, a.b * a.s, a.h, a.dv, first, n);
+    float *k = heads_of(a.k, a.b * a.t, a.g, a.d, kv, n_kv),
+          *v = heads_of(a.v, a.b * a.t, a.g, a.dv, kv, n_kv);
     a.q = q, a.k = k, a.v = v;
     a.h = n, a.g = n_kv;
     a.first_head = first;
@@ -219,15 +241,17 @@ static result run_heads(const sample *x, int64_t first, int64_t n, int64_t kv, i
     return r;
 }
 
-static void same_heads(const char *what, const float *all, int64_t tokens, int64_t heads, int64_t d, int64_t first,
-                       int64_t n, const float *part)
+static void same_heads(const char *what, const float *all, int64_t tokens, int64_t heads, int64_t d,
+                       int64_t first, int64_t n, const float *part)
 {
     float *y = heads_of(all, tokens, heads, d, first, n);
-    TN_CHECK_MSG(same(y, part, tokens * n * d), "%s of heads %lld.. alone differs", what, (long long)first);
+    TN_CHECK_MSG(same(y, part, tokens * n * d), "%s of heads %lld.. alone differs", what,
+                 (long long)first);
     tn_test_free(y);
 }
 
-/* A kv head with its query heads alone; then a group cut over ranks as tensor parallelism cuts it. */
+/* A kv head with its query heads alone; then a group cut over ranks as tensor parallelism cuts it.
+ */
 static void heads(void)
 {
     static const extents cases[] = {
@@ -274,17 +298,19 @@ static void rows_alone(void)
         a.q += q * e.d, a.k += k * e.d, a.v += k * e.dv;
         a.q_pos += row * e.s, a.q_doc += row * e.s, a.k_pos += row * e.t, a.k_doc += row * e.t;
         result r = run_alone(&a, x.d_o + q * e.dv);
-        TN_CHECK(same(r.o, all.o + q * e.dv, e.s * e.h * e.dv) && same(r.lse, all.lse + q, e.s * e.h));
+        TN_CHECK(same(r.o, all.o + q * e.dv, e.s * e.h * e.dv) &&
+                 same(r.lse, all.lse + q, e.s * e.h));
         TN_CHECK(same(r.dq, all.dq + q * e.d, e.s * e.h * e.d));
-        TN_CHECK(same(r.dk, all.dk + k * e.d, e.t * e.g * e.d) && same(r.d_v, all.d_v + k * e.dv, e.t * e.g * e.dv));
+        TN_CHECK(same(r.dk, all.dk + k * e.d, e.t * e.g * e.d) &&
+                 same(r.d_v, all.d_v + k * e.dv, e.t * e.g * e.dv));
         result_free(&r);
     }
     result_free(&all);
     sample_free(&x);
 }
 
-/* Queries from `first` on alone fall into other blocks; o, lse and dq stay. Documents that begin at a multiple of 64
- * may stand anywhere in the row: what is masked leaves no trace. */
+/* Queries from `first` on alone fall into other blocks; o, lse and dq stay. Documents that begin at
+ * a multiple of 64 may stand anywhere in the row: what is masked leaves no trace. */
 static void queries_alone(void)
 {
     const extents e = {1, 200, 200, 2, 1, 24, 40, 70, 8, 8, true, 2, 0};
@@ -296,7 +322,8 @@ static void queries_alone(void)
         a.s = e.s - first;
         a.q += q * e.d, a.q_pos += first, a.q_doc += first;
         result r = run_alone(&a, x.d_o + q * e.dv);
-        TN_CHECK(same(r.o, all.o + q * e.dv, a.s * e.h * e.dv) && same(r.lse, all.lse + q, a.s * e.h));
+        TN_CHECK(same(r.o, all.o + q * e.dv, a.s * e.h * e.dv) &&
+                 same(r.lse, all.lse + q, a.s * e.h));
         TN_CHECK(same(r.dq, all.dq + q * e.d, a.s * e.h * e.d));
         result_free(&r);
     }
@@ -309,14 +336,16 @@ static void documents_alone(void)
     const extents e = {1, 320, 320, 2, 1, 32, 16, 0, 1, 8, true, 0, 0};
     const int64_t first = 128, n = 100;
     sample x = sample_build(&e, 41);
-    for (int64_t i = 0; i < e.s; i++) x.q_doc[i] = x.k_doc[i] = i < first ? 1 : i < first + n ? 2 : 3;
+    for (int64_t i = 0; i < e.s; i++)
+        x.q_doc[i] = x.k_doc[i] = i < first ? 1 : i < first + n ? 2 : 3;
     result all = run_alone(&x.a, x.d_o);
     tn_attention a = x.a;
     a.s = a.t = n;
     a.q += first * e.h * e.d, a.k += first * e.g * e.d, a.v += first * e.g * e.dv;
     a.q_pos += first, a.q_doc += first, a.k_pos += first, a.k_doc += first;
     result r = run_alone(&a, x.d_o + first * e.h * e.dv);
-    TN_CHECK(same(r.o, all.o + first * e.h * e.dv, n * e.h * e.dv) && same(r.lse, all.lse + first * e.h, n * e.h));
+    TN_CHECK(same(r.o, all.o + first * e.h * e.dv, n * e.h * e.dv) &&
+             same(r.lse, all.lse + first * e.h, n * e.h));
     TN_CHECK(same(r.dq, all.dq + first * e.h * e.d, n * e.h * e.d));
     TN_CHECK(same(r.dk, all.dk + first * e.g * e.d, n * e.g * e.d));
     TN_CHECK(same(r.d_v, all.d_v + first * e.g * e.dv, n * e.g * e.dv));
@@ -339,7 +368,8 @@ static void parts(void)
         differ += one.dk[i] != eight.dk[i];
         most = fmax(most, fabs((double)one.dk[i] - (double)eight.dk[i]));
     }
-    TN_CHECK_MSG(differ > 0 && most < 1e-5, "%lld of %lld differ, by %g", (long long)differ, (long long)n, most);
+    TN_CHECK_MSG(differ > 0 && most < 1e-5, "%lld of %lld differ, by %g", (long long)differ,
+                 (long long)n, most);
     result_free(&one);
     result_free(&eight);
     sample_free(&x);

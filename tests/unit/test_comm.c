@@ -12,8 +12,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* ----------------------------------------------------------------------------------------------
- * exchanges */
+/* ------------------------------------------------------------ exchanges */
 
 enum { STEPS = 300, WORDS = 4096 };
 
@@ -95,8 +94,7 @@ static void test_disagree(void)
     ranks_check_clean();
 }
 
-/* ----------------------------------------------------------------------------------------------
- * faults */
+/* ------------------------------------------------------------ faults */
 
 static const char *const KINDS[] = {"kill", "stop", "abort", "leave", "crash"};
 static const char *const PHASES[] = {"before", "open", "compute", "wait", "exit"};
@@ -184,8 +182,7 @@ static void test_faults(void)
         }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * whom to blame */
+/* ------------------------------------------------------------ whom to blame */
 
 static tn_status chain(const tn_world *w, const void *user)
 {
@@ -223,8 +220,7 @@ static void test_blame(void)
     ranks_check_clean();
 }
 
-/* ----------------------------------------------------------------------------------------------
- * without a launcher */
+/* ------------------------------------------------------------ without a launcher */
 
 static int free_port(void)
 {

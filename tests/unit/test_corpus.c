@@ -1,5 +1,5 @@
-/* test_corpus.c - windows, document starts and the held-out tail against the plainest reading of the same files; every
- * wrong path. */
+/* test_corpus.c - windows, document starts and the held-out tail against the plainest reading of
+ * the same files; every wrong path. */
 #include "engine/bytes.h"
 #include "engine/corpus.h"
 #include "tests/scratch.h"
@@ -13,8 +13,8 @@ enum { MAX_FILES = 4 };
 
 static const char *const rule_names[] = {"line", "blank_line", "file"};
 
-/* Byte by byte, with what a document is said in words: (file, rule, offset) starts a document. The line that ends right
- * before o is [begin, o); it is empty when it holds nothing but its end. */
+/* Byte by byte, with what a document is said in words: (file, rule, offset) starts a document. The
+ * line that ends right before o is [begin, o); it is empty when it holds nothing but its end. */
 static bool plain_start(const char *text, int64_t n, int64_t o, tn_corpus_rule rule)
 {
     if (o == 0) return true;
@@ -36,7 +36,8 @@ typedef struct plain {
     int64_t n, documents;
 } plain;
 
-static void plain_read(plain *p, const char *const *texts, const int64_t *sizes, int n_files, tn_corpus_rule rule)
+static void plain_read(plain *p, const char *const *texts, const int64_t *sizes, int n_files,
+                       tn_corpus_rule rule)
 {
     p->n = p->documents = 0;
     for (int f = 0; f < n_files; f++) {
@@ -50,7 +51,8 @@ static void plain_read(plain *p, const char *const *texts, const int64_t *sizes,
 
 static void compare(const plain *p, const tn_corpus *c, const char *what)
 {
-    TN_CHECK_MSG(tn_corpus_tokens(c) == p->n, "%s: %lld tokens", what, (long long)tn_corpus_tokens(c));
+    TN_CHECK_MSG(tn_corpus_tokens(c) == p->n, "%s: %lld tokens", what,
+                 (long long)tn_corpus_tokens(c));
     TN_CHECK_MSG(tn_corpus_documents(c) == p->documents, "%s: %lld documents, expected %lld", what,
                  (long long)tn_corpus_documents(c), (long long)p->documents);
 
@@ -77,18 +79,21 @@ static void compare(const plain *p, const tn_corpus *c, const char *what)
     TN_CHECK_MSG(tails, "%s: a tail starts at the wrong token", what);
 }
 
-static void check_files(const char *const *texts, const int64_t *sizes, int n_files, const char *what)
+static void check_files(const char *const *texts, const int64_t *sizes, int n_files,
+                        const char *what)
 {
     static const char *const names[MAX_FILES] = {"a", "b", "c", "d"};
     tn_data_path paths[MAX_FILES];
-    for (int f = 0; f < n_files; f++) paths[f].pattern = tn_scratch_write(names[f], texts[f], (size_t)sizes[f]);
+    for (int f = 0; f < n_files; f++)
+        paths[f].pattern = tn_scratch_write(names[f], texts[f], (size_t)sizes[f]);
     for (int rule = 0; rule < TN_COUNT(rule_names); rule++) {
         static plain p;
         char label[64];
         tn_corpus *c = NULL;
         plain_read(&p, texts, sizes, n_files, (tn_corpus_rule)rule);
         snprintf(label, sizeof label, "%s, %s", what, rule_names[rule]);
-        if (!TN_CHECK_OK(tn_corpus_open("data", paths, n_files, (tn_corpus_rule)rule, &c))) continue;
+        if (!TN_CHECK_OK(tn_corpus_open("data", paths, n_files, (tn_corpus_rule)rule, &c)))
+            continue;
         TN_CHECK(tn_corpus_files(c) == n_files);
         compare(&p, c, label);
         tn_corpus_close(c);
@@ -121,7 +126,8 @@ static void chosen_texts(void)
     for (int i = 0; i < TN_COUNT(texts); i++) {
         check_files(&texts[i], &(int64_t){(int64_t)strlen(texts[i])}, 1, "one file");
         const char *pair[] = {texts[i], texts[TN_COUNT(texts) - 1 - i]};
-        check_files(pair, (int64_t[]){(int64_t)strlen(pair[0]), (int64_t)strlen(pair[1])}, 2, "two files");
+        check_files(pair, (int64_t[]){(int64_t)strlen(pair[0]), (int64_t)strlen(pair[1])}, 2,
+                    "two files");
     }
 }
 
@@ -183,9 +189,12 @@ static void wrong_paths(void)
     tn_corpus *c = NULL;
     TN_CHECK_FAILS(open_one(tn_scratch_path("nowhere.txt"), &c), TN_BAD_INPUT,
                    "nowhere.txt': No such file or directory; give ");
-    TN_CHECK_FAILS(open_one(tn_scratch_path("a/b"), &c), TN_BAD_INPUT, "a/b': Not a directory; give ");
-    TN_CHECK_FAILS(open_one(tn_scratch_path("no*where"), &c), TN_BAD_INPUT, "data.path: no file matches '");
-    TN_CHECK_FAILS(open_one(tn_scratch_path("gd*.txt"), &c), TN_BAD_INPUT, "data.path: no file matches '");
+    TN_CHECK_FAILS(open_one(tn_scratch_path("a/b"), &c), TN_BAD_INPUT,
+                   "a/b': Not a directory; give ");
+    TN_CHECK_FAILS(open_one(tn_scratch_path("no*where"), &c), TN_BAD_INPUT,
+                   "data.path: no file matches '");
+    TN_CHECK_FAILS(open_one(tn_scratch_path("gd*.txt"), &c), TN_BAD_INPUT,
+                   "data.path: no file matches '");
     TN_CHECK_FAILS(open_one(tn_scratch_path("gdir.txt"), &c), TN_BAD_INPUT,
                    "gdir.txt' is a directory; name the files in it");
     TN_CHECK_FAILS(open_one(tn_scratch_text("empty", ""), &c), TN_BAD_INPUT, "empty' is empty; ");
@@ -199,8 +208,10 @@ static void wrong_paths(void)
         TN_CHECK_FAILS(open_one(secret, &c), TN_BAD_INPUT, "secret");
     TN_CHECK(c == NULL);
 
-    /* The first wrong one of a list is named, and what was opened before is closed (the sanitizer looks). */
-    tn_data_path list[] = {{.pattern = tn_scratch_text("a", "x")}, {.pattern = tn_scratch_path("nowhere")}};
+    /* The first wrong one of a list is named, and what was opened before is closed (the sanitizer
+     * looks). */
+    tn_data_path list[] = {{.pattern = tn_scratch_text("a", "x")},
+                           {.pattern = tn_scratch_path("nowhere")}};
     TN_CHECK_FAILS(tn_corpus_open("validation.data", list, 2, TN_CORPUS_LINE, &c), TN_BAD_INPUT,
                    "validation.data.path: '");
 }
@@ -269,9 +280,11 @@ static void bytes(void)
     TN_CHECK(memcmp(all, back, 256) == 0);
     memset(back, 7, sizeof back);
     ids[200] = 256;
-    TN_CHECK_FAILS(tn_bytes_decode(ids, 256, back), TN_BAD_INPUT, "bytes: id 256 at position 200 is no byte; ");
+    TN_CHECK_FAILS(tn_bytes_decode(ids, 256, back), TN_BAD_INPUT,
+                   "bytes: id 256 at position 200 is no byte; ");
     ids[200] = -1;
-    TN_CHECK_FAILS(tn_bytes_decode(ids, 256, back), TN_BAD_INPUT, "bytes: id -1 at position 200 is no byte; ");
+    TN_CHECK_FAILS(tn_bytes_decode(ids, 256, back), TN_BAD_INPUT,
+                   "bytes: id -1 at position 200 is no byte; ");
     TN_CHECK(back[0] == 7 && back[255] == 7);
 }
 
@@ -284,7 +297,8 @@ int main(void)
     wrong_paths();
     small_vocabulary();
     large_file();
-    tn_data_path list[] = {{.pattern = tn_scratch_path("g*.txt")}, {.pattern = tn_scratch_text("a", "x")}};
+    tn_data_path list[] = {{.pattern = tn_scratch_path("g*.txt")},
+                           {.pattern = tn_scratch_text("a", "x")}};
     TN_CHECK(tn_test_each_alloc(open_and_close, list) >= 3);
     return tn_test_done("corpus");
 }

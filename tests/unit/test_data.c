@@ -1,5 +1,6 @@
-/* test_data.c - a batch is a pure function of step and row; epochs, documents, the held-out share, mixtures; wrong
- * settings. Safetensors batches and random ids: test_data_sources.c. Files and document starts: test_corpus.c. */
+/* test_data.c - a batch is a pure function of step and row; epochs, documents, the held-out share,
+ * mixtures; wrong settings. Safetensors batches and random ids: test_data_sources.c. Files and
+ * document starts: test_corpus.c. */
 #include "engine/data.h"
 #include "tests/scratch.h"
 #include "tests/test.h"
@@ -59,21 +60,23 @@ static bool get(const tn_data *d, tn_data_split split, int64_t at, step *out)
     return TN_CHECK_OK(tn_data_rows(d, split, at, 0, B, &batch));
 }
 
-/* ------------------------------------------------------------------------------------------------- purity */
+/* ------------------------------------------------------------ purity */
 
 /* Rows [first, first + n) of a step equal those of `want`, and nothing beside them is written. */
-static bool same_rows(const tn_data *d, int64_t at, int64_t first, int64_t n, unsigned wanted, const step *want)
+static bool same_rows(const tn_data *d, int64_t at, int64_t first, int64_t n, unsigned wanted,
+                      const step *want)
 {
     int32_t x[4][B * S + 2];
     for (int k = 0; k < 4; k++) {
         for (int i = 0; i < B * S + 2; i++) x[k][i] = POISON;
     }
-    tn_data_batch out = {wanted & 1 ? x[0] + 1 : NULL, wanted & 2 ? x[1] + 1 : NULL, wanted & 4 ? x[2] + 1 : NULL,
-                         wanted & 8 ? x[3] + 1 : NULL};
+    tn_data_batch out = {wanted & 1 ? x[0] + 1 : NULL, wanted & 2 ? x[1] + 1 : NULL,
+                         wanted & 4 ? x[2] + 1 : NULL, wanted & 8 ? x[3] + 1 : NULL};
     if (!TN_CHECK_OK(tn_data_rows(d, TN_DATA_TRAIN, at, first, n, &out))) return false;
     for (int k = 0; k < 4; k++) {
         int64_t written = wanted >> k & 1 ? n * S : 0;
-        if (memcmp(x[k] + 1, want->x[k][first], (size_t)written * sizeof(int32_t)) != 0) return false;
+        if (memcmp(x[k] + 1, want->x[k][first], (size_t)written * sizeof(int32_t)) != 0)
+            return false;
         for (int64_t i = written + 1; i < B * S + 2; i++) {
             if (x[k][i] != POISON) return false;
         }
@@ -107,7 +110,8 @@ static void purity_of(const tn_data_options *o, const char *what)
     if (TN_CHECK_OK(tn_data_open(&reseeded, &other))) {
         step first;
         get(other, TN_DATA_TRAIN, 0, &first);
-        TN_CHECK_MSG(memcmp(&first, &want[0], sizeof first) != 0, "%s: the seed means nothing", what);
+        TN_CHECK_MSG(memcmp(&first, &want[0], sizeof first) != 0, "%s: the seed means nothing",
+                     what);
     }
     tn_data_close(d);
     tn_data_close(again);
@@ -126,8 +130,9 @@ static void purity(void)
     paths[0].weight = 3;
     paths[1].weight = 1;
     purity_of(&o, "mixture");
-    purity_of(&(tn_data_options){.source = "random", .seq_len = S, .global_batch = B, .vocab_size = 1000},
-              "random");
+    purity_of(
+        &(tn_data_options){.source = "random", .seq_len = S, .global_batch = B, .vocab_size = 1000},
+        "random");
 }
 
 typedef struct job {
@@ -141,8 +146,8 @@ static void *run_job(void *arg)
 {
     job *j = arg;
     for (int64_t at = 0; at < 50 && !j->st; at++) {
-        tn_data_batch out = {j->out[at].x[0][j->first], j->out[at].x[1][j->first], j->out[at].x[2][j->first],
-                             j->out[at].x[3][j->first]};
+        tn_data_batch out = {j->out[at].x[0][j->first], j->out[at].x[1][j->first],
+                             j->out[at].x[2][j->first], j->out[at].x[3][j->first]};
         j->st = tn_data_rows(j->data, TN_DATA_TRAIN, at, j->first, j->n, &out);
     }
     return NULL;
@@ -156,7 +161,8 @@ static void threads(void)
     tn_data *d = NULL;
     o.packing = "documents";
     if (!TN_CHECK_OK(tn_data_open(&o, &d))) return;
-    job jobs[] = {{.data = d, .first = 0, .n = 2, .out = out}, {.data = d, .first = 2, .n = 3, .out = out}};
+    job jobs[] = {{.data = d, .first = 0, .n = 2, .out = out},
+                  {.data = d, .first = 2, .n = 3, .out = out}};
     pthread_t ids[2];
     for (int i = 0; i < 2; i++) TN_CHECK(pthread_create(&ids[i], NULL, run_job, &jobs[i]) == 0);
     for (int i = 0; i < 2; i++) pthread_join(ids[i], NULL);
@@ -167,7 +173,7 @@ static void threads(void)
     tn_data_close(d);
 }
 
-/* ------------------------------------------------------------------------------------------------- epochs */
+/* ------------------------------------------------------------ epochs */
 
 enum { N_SAMPLES = 103 }; /* B does not divide it: batches run across epochs */
 
@@ -230,17 +236,17 @@ static void limited_epochs(void)
     if (!TN_CHECK_OK(tn_data_open(&o, &d))) return;
     TN_CHECK(tn_data_steps(d, TN_DATA_TRAIN) == 41); /* 206 / 5 */
     TN_CHECK_OK(tn_data_check_steps(d, 41));
-    TN_CHECK_FAILS(
-        tn_data_check_steps(d, 42), TN_BAD_INPUT,
-        "training.steps: 42 steps of 5 samples are more than data.epochs = 2 of 103 samples; use at most 41 "
-        "steps, or data.epochs = 3");
+    TN_CHECK_FAILS(tn_data_check_steps(d, 42), TN_BAD_INPUT,
+                   "training.steps: 42 steps of 5 samples are more than data.epochs = 2 of 103 "
+                   "samples; use at most 41 "
+                   "steps, or data.epochs = 3");
     TN_CHECK_OK(tn_data_rows(d, TN_DATA_TRAIN, 40, 0, B, &out));
     TN_CHECK_FAILS(tn_data_rows(d, TN_DATA_TRAIN, 41, 0, 1, &out), TN_BAD_INPUT,
                    "data: training step 41, counted from 0, is behind the last of 41; ");
     tn_data_close(d);
 }
 
-/* ------------------------------------------------------------------------- stream, documents, validation */
+/* ------------------------------------------------------------ stream, documents, validation */
 
 /* Everything about one row, from the bytes and the rule alone. */
 static bool row_is(const step *s, int row, const char *text, int64_t first, bool packed)
@@ -248,7 +254,8 @@ static bool row_is(const step *s, int row, const char *text, int64_t first, bool
     bool good = true;
     int32_t position = 0, document = 0;
     for (int i = 0; i < S; i++) {
-        bool starts = packed && i > 0 && text[first + i - 1] == '\n', next = packed && text[first + i] == '\n';
+        bool starts = packed && i > 0 && text[first + i - 1] == '\n',
+             next = packed && text[first + i] == '\n';
         position = starts ? 0 : i > 0 ? position + 1 : 0;
         document += starts;
         good &= s->x[0][row][i] == text[first + i];
@@ -273,7 +280,8 @@ static int64_t count_lines(const char *text, int64_t n)
     return lines;
 }
 
-/* Without a shuffle every row is known: training is the front of the file, validation the last share of its lines. */
+/* Without a shuffle every row is known: training is the front of the file, validation the last
+ * share of its lines. */
 static void splits(const char *path, double share, bool packed)
 {
     static char text[1 << 16];
@@ -311,20 +319,25 @@ static void splits(const char *path, double share, bool packed)
             good &= s.x[0][i % B][k] == 0 && s.x[2][i % B][k] == k && s.x[3][i % B][k] == 0;
     }
     TN_CHECK_MSG(good, "share %g, packed %d: a held-out row is wrong", share, packed);
-    TN_CHECK(targets == n_held * S - (packed ? count_lines(text + cut, n_held * S) : 0)); /* padding has none */
+    TN_CHECK(targets == n_held * S - (packed ? count_lines(text + cut, n_held * S)
+                                             : 0)); /* padding has none */
     tn_data_batch out = whole(&s);
-    TN_CHECK_FAILS(tn_data_rows(d, TN_DATA_VALIDATION, steps, 0, 1, &out), TN_BAD_INPUT, "data: validation step ");
+    TN_CHECK_FAILS(tn_data_rows(d, TN_DATA_VALIDATION, steps, 0, 1, &out), TN_BAD_INPUT,
+                   "data: validation step ");
     tn_data_close(d);
 }
 
-/* The held-out rows do not depend on seed or shuffle, and a shuffled epoch never shows one of them. */
+/* The held-out rows do not depend on seed or shuffle, and a shuffled epoch never shows one of them.
+ */
 static void held_out_stays_out(void)
 {
     static uint8_t text[200 * S + 1];
     for (int i = 0; i < 200; i++) {
         text[i * S] = (uint8_t)i;
         text[i * S + S - 1] = 255;
-        if (i == 159) text[i * S + S - 1] = 'x'; /* 160 windows before the only line end that makes two documents */
+        if (i == 159)
+            text[i * S + S - 1] =
+                'x'; /* 160 windows before the only line end that makes two documents */
     }
     for (int i = 0; i < 200 * S; i++) text[i] = text[i] == '\n' ? 11 : text[i];
     text[160 * S - 1] = '\n';
@@ -336,21 +349,26 @@ static void held_out_stays_out(void)
     if (!TN_CHECK_OK(tn_data_open(&o, &d))) return;
     TN_CHECK(tn_data_about(d)->tokens[TN_DATA_TRAIN] == 160 * S);
     bool in = true, out = true;
-    for (int64_t i = 0; i < 1000; i++) in &= get(d, TN_DATA_TRAIN, i / B, &s) && s.x[0][i % B][0] < 160;
-    for (int64_t i = 0; i < 40; i++) out &= get(d, TN_DATA_VALIDATION, i / B, &s) && s.x[0][i % B][0] == 160 + i;
+    for (int64_t i = 0; i < 1000; i++)
+        in &= get(d, TN_DATA_TRAIN, i / B, &s) && s.x[0][i % B][0] < 160;
+    for (int64_t i = 0; i < 40; i++)
+        out &= get(d, TN_DATA_VALIDATION, i / B, &s) && s.x[0][i % B][0] == 160 + i;
     TN_CHECK_MSG(in && out, "held-out samples are trained on");
     tn_data_close(d);
 }
 
-/* ------------------------------------------------------------------------------------------------ mixtures */
+/* ------------------------------------------------------------ mixtures */
 
-/* Three quarters of the samples from one file, a quarter from the other; each file has epochs of its own. */
+/* Three quarters of the samples from one file, a quarter from the other; each file has epochs of
+ * its own. */
 static void mixture(void)
 {
     static uint8_t text[2][N_SAMPLES * S + 1];
-    for (int i = 0; i < N_SAMPLES; i++) text[0][i * S] = (uint8_t)i, text[1][i * S] = (uint8_t)(128 + i);
-    tn_data_path paths[] = {{.pattern = tn_scratch_write("m0", text[0], sizeof text[0]), .weight = 0.75},
-                            {.pattern = tn_scratch_write("m1", text[1], 50 * S + 1), .weight = 0.25}};
+    for (int i = 0; i < N_SAMPLES; i++)
+        text[0][i * S] = (uint8_t)i, text[1][i * S] = (uint8_t)(128 + i);
+    tn_data_path paths[] = {
+        {.pattern = tn_scratch_write("m0", text[0], sizeof text[0]), .weight = 0.75},
+        {.pattern = tn_scratch_write("m1", text[1], 50 * S + 1), .weight = 0.25}};
     tn_data_options o = text_options(paths, 2);
     tn_data *d = NULL;
     step s;
@@ -388,7 +406,7 @@ static void mixture(void)
     tn_data_close(d);
 }
 
-/* ---------------------------------------------------------------------------------------------- edges */
+/* ------------------------------------------------------------ edges */
 
 static void refused(tn_data_options o, const char *message)
 {
@@ -399,7 +417,8 @@ static void refused(tn_data_options o, const char *message)
 
 static void wrong_settings(void)
 {
-    tn_data_path path = {.pattern = tn_scratch_text("w", "one\ntwo\nthree\nfour\nfive\n")}; /* 24 bytes, 5 lines */
+    tn_data_path path = {
+        .pattern = tn_scratch_text("w", "one\ntwo\nthree\nfour\nfive\n")}; /* 24 bytes, 5 lines */
     const tn_data_options good = text_options(&path, 1);
     tn_data_options o;
     o = good, o.source = "txt";
@@ -427,26 +446,29 @@ static void wrong_settings(void)
     o = good, o.n_paths = 0;
     refused(o, "data.path: no file is given; ");
     o = good, o.seq_len = 24;
-    refused(
-        o, "w' holds 24 tokens, fewer than one sample of training.seq_len + 1 = 25; use more text or seq_len = 23");
+    refused(o, "w' holds 24 tokens, fewer than one sample of training.seq_len + 1 = 25; use more "
+               "text or seq_len = 23");
     o.seq_len = 23;
     tn_data *d = NULL;
     TN_CHECK_OK(tn_data_open(&o, &d)); /* what the message proposes works */
     tn_data_close(d);
     o = good, o.validation = 0.05;
-    refused(o, "holds out 0 documents with 0 tokens, fewer than one sample of training.seq_len + 1 = 9; hold out "
+    refused(o, "holds out 0 documents with 0 tokens, fewer than one sample of training.seq_len + 1 "
+               "= 9; hold out "
                "about 0.38");
     o = good, o.validation = 0.2;
     refused(o, "data.validation: 0.2 of '");
     o = good, o.validation = 0.9;
-    refused(o, "leaves 0 documents with 0 tokens to train on, fewer than one sample of training.seq_len + 1 = 9; "
+    refused(o, "leaves 0 documents with 0 tokens to train on, fewer than one sample of "
+               "training.seq_len + 1 = 9; "
                "hold out less");
     o = good, o.document = "file", o.validation = 0.02;
     refused(o, "holds out 0 documents with 0 tokens, ");
     path.pattern = tn_scratch_text("empty", "");
     refused(good, "empty' is empty; ");
 
-    tn_data_path list[] = {{.pattern = write_lines("a", 40), .weight = 1}, {.pattern = write_lines("b", 40)}};
+    tn_data_path list[] = {{.pattern = write_lines("a", 40), .weight = 1},
+                           {.pattern = write_lines("b", 40)}};
     const tn_data_options two = text_options(list, 2);
     refused(two, "data.path: 1 of 2 entries have a weight; give every entry one above 0, or none");
     list[1].weight = -1;
@@ -468,7 +490,8 @@ static void only_validation(void)
     o.section = "validation.data", o.validation = 1;
     if (!TN_CHECK_OK(tn_data_open(&o, &d))) return;
     TN_CHECK(tn_data_about(d)->tokens[TN_DATA_TRAIN] == 0 && tn_data_steps(d, TN_DATA_TRAIN) == 0);
-    TN_CHECK_FAILS(tn_data_check_steps(d, 1), TN_BAD_INPUT, "validation.data.validation: 1 holds everything out, ");
+    TN_CHECK_FAILS(tn_data_check_steps(d, 1), TN_BAD_INPUT,
+                   "validation.data.validation: 1 holds everything out, ");
     tn_data_close(d);
 }
 
@@ -488,7 +511,8 @@ int main(void)
     limited_epochs();
     const char *lines = write_lines("lines", 200);
     const double shares[] = {0.02, 0.1, 0.5, 0.97, 1};
-    for (int i = 0; i < TN_COUNT(shares); i++) splits(lines, shares[i], false), splits(lines, shares[i], true);
+    for (int i = 0; i < TN_COUNT(shares); i++)
+        splits(lines, shares[i], false), splits(lines, shares[i], true);
     held_out_stays_out();
     mixture();
     wrong_settings();

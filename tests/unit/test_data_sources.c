@@ -1,5 +1,5 @@
-/* test_data_sources.c - batches from a safetensors file, exact to the last value and refused with the place of what is
- * wrong; random ids, uniform and reproducible. */
+/* test_data_sources.c - batches from a safetensors file, exact to the last value and refused with
+ * the place of what is wrong; random ids, uniform and reproducible. */
 #include "engine/data.h"
 #include "tests/scratch.h"
 #include "tests/test.h"
@@ -8,7 +8,7 @@
 
 enum { N = 3, B = 4, S = 5, ALL = N * B * S, V = 50 };
 
-/* -------------------------------------------------------------------------------------- a file of batches */
+/* ------------------------------------------------------------ a file of batches */
 
 /* What the test files hold; shapes and types are text, so that each test can spoil one. */
 typedef struct content {
@@ -19,7 +19,8 @@ typedef struct content {
 
 static content make_content(int n_tensors)
 {
-    content c = {.names = {"input_ids", "labels", "positions", "documents"}, .n_tensors = n_tensors};
+    content c = {.names = {"input_ids", "labels", "positions", "documents"},
+                 .n_tensors = n_tensors};
     for (int k = 0; k < 4; k++) {
         c.dtypes[k] = "I32";
         c.shapes[k] = "[3,4,5]";
@@ -40,8 +41,8 @@ static const char *write_content(const char *name, const content *c)
     for (int k = 0; k < c->n_tensors; k++) {
         size_t bytes = strcmp(c->dtypes[k], "I64") == 0 ? 8 : 4;
         h += snprintf(header + h, sizeof header - (size_t)h,
-                      "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", k ? "," : "",
-                      c->names[k], c->dtypes[k], c->shapes[k], at, at + ALL * bytes);
+                      "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                      k ? "," : "", c->names[k], c->dtypes[k], c->shapes[k], at, at + ALL * bytes);
         at += ALL * bytes;
     }
     h += snprintf(header + h, sizeof header - (size_t)h, "}");
@@ -72,7 +73,8 @@ static tn_data_options batches(const tn_data_path *path)
 }
 
 /* All steps of a split, one row at a time, backwards, against elements [first, ...) of the file. */
-static void compare(const tn_data *d, tn_data_split split, int64_t steps, const content *c, int64_t first)
+static void compare(const tn_data *d, tn_data_split split, int64_t steps, const content *c,
+                    int64_t first)
 {
     bool good = true;
     TN_CHECK(tn_data_steps(d, split) == steps);
@@ -105,10 +107,10 @@ static void exact_batches(void)
             TN_CHECK(tn_data_about(d)->samples[TN_DATA_TRAIN] == N * B);
             compare(d, TN_DATA_TRAIN, N, &c, 0);
             TN_CHECK_OK(tn_data_check_steps(d, N));
-            TN_CHECK_FAILS(
-                tn_data_check_steps(d, N + 1), TN_BAD_INPUT,
-                "training.steps: 4 steps of 4 samples are more than data.epochs = 1 of 12 samples; use at most 3 "
-                "steps, or data.epochs = 2");
+            TN_CHECK_FAILS(tn_data_check_steps(d, N + 1), TN_BAD_INPUT,
+                           "training.steps: 4 steps of 4 samples are more than data.epochs = 1 of "
+                           "12 samples; use at most 3 "
+                           "steps, or data.epochs = 2");
             int32_t ids[S];
             tn_data_batch out = {.ids_bs = ids};
             int64_t allocs = tn_mem_count();
@@ -152,7 +154,8 @@ static void wrong_batches(void)
     c = make_content(2), c.x[0][7] = TN_DATA_NO_TARGET;
     refused(&c, "wrong': input_ids[0, 1, 2] is -100; use 0 to 49 (model.vocab_size)");
     c = make_content(2), c.x[1][ALL - 1] = V;
-    refused(&c, "wrong': labels[2, 3, 4] is 50; use 0 to 49 (model.vocab_size), or -100 for no target");
+    refused(&c,
+            "wrong': labels[2, 3, 4] is 50; use 0 to 49 (model.vocab_size), or -100 for no target");
     c = make_content(2), c.x[1][0] = -1;
     refused(&c, "wrong': labels[0, 0, 0] is -1; ");
     c = make_content(4), c.x[2][20] = S;
@@ -182,7 +185,8 @@ static void wrong_batches(void)
     tn_data_options x;
     tn_data *d = NULL;
     x = o, x.n_paths = 2;
-    TN_CHECK_FAILS(tn_data_open(&x, &d), TN_BAD_INPUT, "data.path: 2 files are given; name one safetensors file");
+    TN_CHECK_FAILS(tn_data_open(&x, &d), TN_BAD_INPUT,
+                   "data.path: 2 files are given; name one safetensors file");
     x = o, x.n_paths = 0;
     TN_CHECK_FAILS(tn_data_open(&x, &d), TN_BAD_INPUT, "data.path: 0 files are given; ");
     x = o, x.packing = "documents";
@@ -202,11 +206,13 @@ static void wrong_batches(void)
     TN_CHECK(d == NULL);
 }
 
-/* A real file of the golden set, read here by its offsets: positions and documents as PyTorch wrote them. */
+/* A real file of the golden set, read here by its offsets: positions and documents as PyTorch wrote
+ * them. */
 static void golden_packed(void)
 {
     enum { STEPS = 20, ROWS = 2, LENGTH = 100, COUNT = STEPS * ROWS * LENGTH };
-    static const char *const names[] = {"\"input_ids\"", "\"labels\"", "\"positions\"", "\"documents\""};
+    static const char *const names[] = {"\"input_ids\"", "\"labels\"", "\"positions\"",
+                                        "\"documents\""};
     static char file[1 << 18];
     static int32_t x[4][COUNT];
     const char *name = tn_test_golden("llama/packed/train.safetensors");
@@ -236,24 +242,29 @@ static void golden_packed(void)
                    *offset = entry ? strstr(entry, "\"data_offsets\":[") : NULL;
         if (!TN_CHECK(offset)) continue;
         size_t begin = 8 + length + strtoul(offset + strlen("\"data_offsets\":["), NULL, 10);
-        TN_CHECK_MSG(begin + sizeof x[k] <= n && memcmp(file + begin, x[k], sizeof x[k]) == 0, "%s differs",
-                     names[k]);
+        TN_CHECK_MSG(begin + sizeof x[k] <= n && memcmp(file + begin, x[k], sizeof x[k]) == 0,
+                     "%s differs", names[k]);
     }
     o.vocab_size = 150;
     TN_CHECK_FAILS(tn_data_open(&o, &d), TN_BAD_INPUT, "use 0 to 149 (model.vocab_size)");
 }
 
-/* -------------------------------------------------------------------------------------------------- random */
+/* ------------------------------------------------------------ random */
 
 static void random_ids(void)
 {
     enum { R = 64, L = 128, WORDS = 40, STEPS = 8 };
-    tn_data_options o = {
-        .source = "random", .seq_len = L, .global_batch = R, .vocab_size = WORDS, .seed = 7, .shuffle = true};
+    tn_data_options o = {.source = "random",
+                         .seq_len = L,
+                         .global_batch = R,
+                         .vocab_size = WORDS,
+                         .seed = 7,
+                         .shuffle = true};
     static int32_t x[4][R * L], y[R * L];
     tn_data *d = NULL;
     if (!TN_CHECK_OK(tn_data_open(&o, &d))) return;
-    TN_CHECK(tn_data_steps(d, TN_DATA_TRAIN) == INT64_MAX && tn_data_steps(d, TN_DATA_VALIDATION) == 0);
+    TN_CHECK(tn_data_steps(d, TN_DATA_TRAIN) == INT64_MAX &&
+             tn_data_steps(d, TN_DATA_VALIDATION) == 0);
     TN_CHECK_OK(tn_data_check_steps(d, 1ll << 40));
 
     int64_t count[WORDS] = {0}, pairs = 0, again = 0;
@@ -274,24 +285,29 @@ static void random_ids(void)
     }
     TN_CHECK(shifted && inside && plain && same);
     double chi2 = 0, mean = (double)STEPS * R * L / WORDS;
-    for (int k = 0; k < WORDS; k++) chi2 += ((double)count[k] - mean) * ((double)count[k] - mean) / mean;
+    for (int k = 0; k < WORDS; k++)
+        chi2 += ((double)count[k] - mean) * ((double)count[k] - mean) / mean;
     TN_CHECK_MSG(chi2 < 80, "chi2 %.1f with 39 degrees of freedom", chi2); /* p = 1e-4 */
     double n = (double)STEPS * R * L, sigma = sqrt(n / WORDS);
     TN_CHECK_MSG(fabs((double)pairs - n / WORDS) < 4.5 * sigma, "neighbours are alike %lld times",
                  (long long)pairs);
-    TN_CHECK_MSG(fabs((double)again - n / WORDS) < 4.5 * sigma, "rows are alike %lld times", (long long)again);
+    TN_CHECK_MSG(fabs((double)again - n / WORDS) < 4.5 * sigma, "rows are alike %lld times",
+                 (long long)again);
     tn_data_close(d);
 
     tn_data_path path = {.pattern = "x"};
     tn_data_options w;
     w = o, w.paths = &path, w.n_paths = 1;
-    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT, "data.path: random ids come from no file; leave it out");
+    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT,
+                   "data.path: random ids come from no file; leave it out");
     w = o, w.validation = 0.1;
-    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT, "data.validation: random ids have nothing to hold out");
+    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT,
+                   "data.validation: random ids have nothing to hold out");
     w = o, w.epochs = 1;
     TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT, "data.epochs: random ids never repeat");
     w = o, w.packing = "documents";
-    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT, "data.packing: random ids have no documents");
+    TN_CHECK_FAILS(tn_data_open(&w, &d), TN_BAD_INPUT,
+                   "data.packing: random ids have no documents");
 }
 
 static tn_status open_and_close(void *arg)

@@ -1,4 +1,5 @@
-/* Comparing tensors: to the bit, with what differs first and by how much, and by the measure of golden values. */
+/* Comparing tensors: to the bit, with what differs first and by how much, and by the measure of
+ * golden values. */
 #include "checkpoints/diff.h"
 
 #include <math.h>
@@ -31,10 +32,11 @@ static void diff_values(void)
     y[1000] = 1000.5f;
     y[1400] = 1399;
     tn_diff_tensors(&a, &b, &d);
-    TN_CHECK(d.kind == TN_DIFF_VALUES && d.n_differ == 2 && d.first == 1000 && d.a == 1000 && d.b == 1000.5 &&
-             d.max_abs == 1);
+    TN_CHECK(d.kind == TN_DIFF_VALUES && d.n_differ == 2 && d.first == 1000 && d.a == 1000 &&
+             d.b == 1000.5 && d.max_abs == 1);
     TN_CHECK_TEXT(tn_diff_text(&d, "A", "B", line, sizeof line),
-                  "t: 2 of 1500 elements differ, max abs difference 1, first at element 1000: 1000 and 1000.5");
+                  "t: 2 of 1500 elements differ, max abs difference 1, first at element 1000: 1000 "
+                  "and 1000.5");
     y[0] = -0.0f; /* other bits, no difference in value */
     tn_diff_tensors(&a, &b, &d);
     TN_CHECK(d.n_differ == 3 && d.first == 0 && d.max_abs == 1);
@@ -63,17 +65,18 @@ static void diff_integers(void)
     static const struct {
         tn_safetensors_dtype dtype;
         double a, b;
-    } cases[] = {{TN_SAFETENSORS_I64, 3, 5}, {TN_SAFETENSORS_U64, 3, 5}, {TN_SAFETENSORS_I32, 3, 5},
-                 {TN_SAFETENSORS_U32, 3, 5}, {TN_SAFETENSORS_I16, 3, 5}, {TN_SAFETENSORS_U16, 3, 5},
-                 {TN_SAFETENSORS_I8, 3, 5},  {TN_SAFETENSORS_U8, 3, 5},  {TN_SAFETENSORS_BOOL, 3, 5}};
+    } cases[] = {
+        {TN_SAFETENSORS_I64, 3, 5}, {TN_SAFETENSORS_U64, 3, 5}, {TN_SAFETENSORS_I32, 3, 5},
+        {TN_SAFETENSORS_U32, 3, 5}, {TN_SAFETENSORS_I16, 3, 5}, {TN_SAFETENSORS_U16, 3, 5},
+        {TN_SAFETENSORS_I8, 3, 5},  {TN_SAFETENSORS_U8, 3, 5},  {TN_SAFETENSORS_BOOL, 3, 5}};
     for (int i = 0; i < TN_COUNT(cases); i++) {
         int64_t each = tn_safetensors_dtype_bytes(cases[i].dtype);
         tn_safetensors_tensor a = tn_weights_tensor(cases[i].dtype, x.bytes, 16 / each),
                               b = tn_weights_tensor(cases[i].dtype, y.bytes, 16 / each);
         tn_diff_tensor d;
         tn_diff_tensors(&a, &b, &d);
-        TN_CHECK_MSG(d.n_differ == 1 && d.first == 8 / each && d.a == cases[i].a && d.b == cases[i].b &&
-                         d.max_abs == 2,
+        TN_CHECK_MSG(d.n_differ == 1 && d.first == 8 / each && d.a == cases[i].a &&
+                         d.b == cases[i].b && d.max_abs == 2,
                      "dtype %s", tn_safetensors_dtype_name(cases[i].dtype));
     }
 }
@@ -90,14 +93,16 @@ static void diff_folders(void)
     tn_weights_put("left/model.safetensors", left, 2, 1);
     tn_weights_put("right/model.safetensors", right, 2, 1);
     TN_CHECK_OK(tn_diff_folders(tn_scratch_path("left"), tn_scratch_path("right"), tell, NULL, &r));
-    TN_CHECK(r.identical && r.n_tensors == 2 && r.n_differ == 0 && n_told == 0 && r.first.kind == TN_DIFF_SAME);
+    TN_CHECK(r.identical && r.n_tensors == 2 && r.n_differ == 0 && n_told == 0 &&
+             r.first.kind == TN_DIFF_SAME);
 
     tn_scratch_text("left/config.json", "{\"a\": 1, \"r\": {\"x\": [1, 3]}, \"left\": true}");
     tn_scratch_text("right/config.json", "{\"a\": \"1\", \"r\": {\"x\": [1, 2]}, \"right\": null}");
     tn_weights_put("left/model.safetensors", left, 3, 1);
     tn_weights_put("right/model.safetensors", right, 3, 1.25f);
     TN_CHECK_OK(tn_diff_folders(tn_scratch_path("left"), tn_scratch_path("right"), tell, NULL, &r));
-    TN_CHECK(!r.identical && r.n_tensors == 4 && r.n_differ == 4 && r.n_elements_differ == 4 && r.max_abs == 0.25);
+    TN_CHECK(!r.identical && r.n_tensors == 4 && r.n_differ == 4 && r.n_elements_differ == 4 &&
+             r.max_abs == 0.25);
     static const struct {
         tn_diff_kind kind;
         const char *name;
@@ -106,21 +111,22 @@ static void diff_folders(void)
                 {TN_DIFF_ONLY_A, "only_a"}, {TN_DIFF_ONLY_B, "only_b"}};
     TN_CHECK(n_told == TN_COUNT(want));
     for (int i = 0; i < TN_COUNT(want); i++)
-        TN_CHECK_MSG(told[i].kind == want[i].kind && strcmp(told[i].name, want[i].name) == 0, "difference %d: %s",
-                     i, told[i].name);
+        TN_CHECK_MSG(told[i].kind == want[i].kind && strcmp(told[i].name, want[i].name) == 0,
+                     "difference %d: %s", i, told[i].name);
     TN_CHECK_TEXT(tn_diff_text(&r.first, "A", "B", line, sizeof line), "config.json: a differs");
     TN_CHECK_TEXT(tn_diff_text(&told[6], "A", "B", line, sizeof line), "only_a: only in A");
     TN_CHECK_TEXT(told[7].b_is, "F32 [2]");
     TN_CHECK_TEXT(told[7].a_is, "");
     TN_CHECK_TEXT(tn_diff_text(&told[7], "A", "B", line, sizeof line), "only_b: only in B");
-    TN_CHECK_OK(tn_diff_files(tn_scratch_path("left/model.safetensors"), tn_scratch_path("right/model.safetensors"),
-                              NULL, NULL, &r));
+    TN_CHECK_OK(tn_diff_files(tn_scratch_path("left/model.safetensors"),
+                              tn_scratch_path("right/model.safetensors"), NULL, NULL, &r));
     TN_CHECK(!r.identical && r.n_differ == 4);
     TN_CHECK_TEXT(r.first.name, "b");
-    TN_CHECK_FAILS(tn_diff_folders(tn_scratch_path("left"), tn_scratch_path("none"), NULL, NULL, &r), TN_BAD_INPUT,
-                   "none/config.json");
-    TN_CHECK_FAILS(tn_diff_files(tn_scratch_path("none"), tn_scratch_path("left"), NULL, NULL, &r), TN_BAD_INPUT,
-                   "none");
+    TN_CHECK_FAILS(
+        tn_diff_folders(tn_scratch_path("left"), tn_scratch_path("none"), NULL, NULL, &r),
+        TN_BAD_INPUT, "none/config.json");
+    TN_CHECK_FAILS(tn_diff_files(tn_scratch_path("none"), tn_scratch_path("left"), NULL, NULL, &r),
+                   TN_BAD_INPUT, "none");
 }
 
 static void measuring(void)

@@ -1,4 +1,5 @@
-/* test_embedding.c - gather against the table, the gradient against the program evaluated densely, one add at a time. */
+/* test_embedding.c - gather against the table, the gradient against the program evaluated densely,
+ * one add at a time. */
 #include "kernels/cpu/embedding.h"
 #include "tests/cpu.h"
 
@@ -13,7 +14,8 @@ static void forward_case(int64_t tokens, int64_t vocab, int64_t d, int64_t v_beg
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
         float *y = tn_test_floats(tokens * d);
-        tn_embedding_forward(&cpu, &(tn_embedding_args){tokens, d, v_begin, v_count, ids, table, y});
+        tn_embedding_forward(&cpu,
+                             &(tn_embedding_args){tokens, d, v_begin, v_count, ids, table, y});
         tn_test_same("rows", &cpu, y, tokens * d, &first);
         tn_test_free(y);
     }
@@ -58,18 +60,20 @@ static float want_at(const tn_embedding_grad_args *a, int64_t v, int64_t col)
     return stack[0];
 }
 
-static void run_steps(const tn_cpu *cpu, const tn_order_tokens *order, tn_embedding_grad_args a, int64_t seq, int64_t grid_seq,
-                      int64_t step, float **first)
+static void run_steps(const tn_cpu *cpu, const tn_order_tokens *order, tn_embedding_grad_args a,
+                      int64_t seq, int64_t grid_seq, int64_t step, float **first)
 {
     const int64_t leaves = tn_order_tokens_leaves(order);
     const int depth = tn_order_tokens_depth(order, step);
     const int32_t *ids = a.ids;
     const float *dy = a.dy;
     tn_arena arena = {0};
-    for (int l = 0; l < TN_ORDER_MAX_DEPTH; l++) a.stack[l] = l < depth ? tn_test_floats(a.v_count * a.d) : NULL;
+    for (int l = 0; l < TN_ORDER_MAX_DEPTH; l++)
+        a.stack[l] = l < depth ? tn_test_floats(a.v_count * a.d) : NULL;
     for (int64_t leaf = 0; leaf < leaves; leaf += step) {
         const int64_t next = leaf + step < leaves ? leaf + step : leaves;
-        const int64_t token = leaf / grid_seq * seq + tn_order_cut(seq, 0, leaf % grid_seq, grid_seq);
+        const int64_t token =
+            leaf / grid_seq * seq + tn_order_cut(seq, 0, leaf % grid_seq, grid_seq);
         if (!TN_CHECK_OK(tn_order_tokens_run(order, &arena, leaf, next, &a.run))) return;
         a.ids = ids + token;
         a.dy = dy + token * a.d;
@@ -82,8 +86,8 @@ static void run_steps(const tn_cpu *cpu, const tn_order_tokens *order, tn_embedd
 }
 
 /* ids: 0 from all of the vocabulary, 1 few, 2 mostly one */
-static void backward_case(tn_order_grid grid, int64_t rows, int64_t seq, int64_t vocab, int64_t d, int64_t v_begin, int64_t v_count,
-                          int ids_kind, uint64_t seed)
+static void backward_case(tn_order_grid grid, int64_t rows, int64_t seq, int64_t vocab, int64_t d,
+                          int64_t v_begin, int64_t v_count, int ids_kind, uint64_t seed)
 {
     uint64_t r = seed;
     const int64_t tokens = rows * seq;
@@ -93,18 +97,21 @@ static void backward_case(tn_order_grid grid, int64_t rows, int64_t seq, int64_t
     const tn_order_tokens *order;
     if (!ids) exit(1);
     for (int64_t t = 0; t < tokens; t++)
-        ids[t] = (int32_t)(ids_kind == 0   ? tn_test_below(&r, vocab)
-                           : ids_kind == 1 ? tn_test_below(&r, 3) * (vocab / 3)
-                                           : tn_test_below(&r, 9) ? vocab / 2 : tn_test_below(&r, vocab));
+        ids[t] = (int32_t)(ids_kind == 0          ? tn_test_below(&r, vocab)
+                           : ids_kind == 1        ? tn_test_below(&r, 3) * (vocab / 3)
+                           : tn_test_below(&r, 9) ? vocab / 2
+                                                  : tn_test_below(&r, vocab));
     for (int64_t i = 0; i < tokens * d; i += 5) dy[i] = -0.0f;
     tn_embedding_grad_args a = {tokens, d, v_begin, v_count, ids, dy, {0}, {0}};
     if (!TN_CHECK_OK(tn_order_tokens_build(&arena, grid, rows, seq, &order))) return;
-    if (!TN_CHECK_OK(tn_order_tokens_run(order, &arena, 0, tn_order_tokens_leaves(order), &a.run))) return;
+    if (!TN_CHECK_OK(tn_order_tokens_run(order, &arena, 0, tn_order_tokens_leaves(order), &a.run)))
+        return;
     for (int64_t i = 0; i < v_count * d; i++) want[i] = want_at(&a, i / d, i % d);
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, scratch, &a, &cpu); i++) {
         const int64_t steps[] = {tn_order_tokens_leaves(order), 2 * grid.seq, grid.seq, 1};
-        const int n_steps = v_count * d > 1000000 ? 1 : TN_COUNT(steps); /* a large one takes its time */
+        const int n_steps =
+            v_count * d > 1000000 ? 1 : TN_COUNT(steps); /* a large one takes its time */
         for (int k = 0; k < n_steps; k++) run_steps(&cpu, order, a, seq, grid.seq, steps[k], &want);
     }
     tn_arena_fini(&arena);
@@ -113,12 +120,14 @@ static void backward_case(tn_order_grid grid, int64_t rows, int64_t seq, int64_t
     free(ids);
 }
 
-/* A chain that goes on over several LEAFs, leaves without tokens, ADDs of levels that were there before. */
+/* A chain that goes on over several LEAFs, leaves without tokens, ADDs of levels that were there
+ * before. */
 static void program_case(void)
 {
-    const tn_order_ins ins[] = {{TN_ORDER_LEAF, 1, 0, 0, 2}, {TN_ORDER_LEAF, 0, 0, 2, 3}, {TN_ORDER_ADD, 0, 0, 0, 0},
-                                {TN_ORDER_LEAF, 0, 0, 3, 3}, {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_ADD, 0, 0, 0, 0},
-                                {TN_ORDER_LEAF, 0, 0, 3, 3}, {TN_ORDER_LEAF, 0, 0, 3, 5}, {TN_ORDER_ADD, 0, 0, 0, 0}};
+    const tn_order_ins ins[] = {
+        {TN_ORDER_LEAF, 1, 0, 0, 2}, {TN_ORDER_LEAF, 0, 0, 2, 3}, {TN_ORDER_ADD, 0, 0, 0, 0},
+        {TN_ORDER_LEAF, 0, 0, 3, 3}, {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_ADD, 0, 0, 0, 0},
+        {TN_ORDER_LEAF, 0, 0, 3, 3}, {TN_ORDER_LEAF, 0, 0, 3, 5}, {TN_ORDER_ADD, 0, 0, 0, 0}};
     const int32_t ids[] = {1, 0, 1, 1, 2};
     const float dy[] = {1e8f, 3, -1e8f, 0.5f, 7};
     tn_embedding_grad_args a = {5, 1, 0, 4, ids, dy, {ins, TN_COUNT(ins), 2, 2}, {0}};
@@ -143,12 +152,16 @@ int main(void)
     for (int kind = 0; kind < 3; kind++) {
         const uint64_t s = 10 * (uint64_t)kind;
         backward_case((tn_order_grid){8, 8, 8}, 8, 24, 50, 17, 0, 50, kind, s + 1);
-        backward_case((tn_order_grid){8, 8, 8}, 3, 5, 9, 33, 2, 5, kind, s + 2); /* empty lanes and parts, a shard */
+        backward_case((tn_order_grid){8, 8, 8}, 3, 5, 9, 33, 2, 5, kind,
+                      s + 2); /* empty lanes and parts, a shard */
         backward_case((tn_order_grid){1, 1, 1}, 2, 37, 11, 1, 0, 11, kind, s + 3);
-        backward_case((tn_order_grid){8, 4, 2}, 5, 19, 30, 1100, 0, 30, kind, s + 4); /* more columns than one tile */
-        backward_case((tn_order_grid){8, 2, 4}, 16, 40, 700, 64, 0, 700, kind, s + 5); /* many pieces */
+        backward_case((tn_order_grid){8, 4, 2}, 5, 19, 30, 1100, 0, 30, kind,
+                      s + 4); /* more columns than one tile */
+        backward_case((tn_order_grid){8, 2, 4}, 16, 40, 700, 64, 0, 700, kind,
+                      s + 5); /* many pieces */
     }
     program_case();
-    backward_case((tn_order_grid){8, 1, 2}, 3, 4, 4300, 1000, 0, 4300, 1, 99); /* large enough to be cleared past the caches */
+    backward_case((tn_order_grid){8, 1, 2}, 3, 4, 4300, 1000, 0, 4300, 1,
+                  99); /* large enough to be cleared past the caches */
     return tn_test_done("embedding");
 }

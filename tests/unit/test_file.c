@@ -1,4 +1,5 @@
-/* Files, maps and fault points: what is written is whole or absent, and every failure names the path. */
+/* Files, maps and fault points: what is written is whole or absent, and every failure names the
+ * path. */
 #include "engine/base/file.h"
 
 #include <dirent.h>
@@ -41,7 +42,8 @@ static void whole_files(void)
     TN_CHECK(holds(path, ""));
     TN_CHECK_OK(tn_file_write(path, "second", 6));
     TN_CHECK_FAILS(tn_file_read(path, 5, &text, &n), TN_BAD_INPUT, "6 B, at most 5 B");
-    TN_CHECK_FAILS(tn_file_read("no/such/file", 5, &text, &n), TN_BAD_INPUT, "no/such/file: cannot open: No such file");
+    TN_CHECK_FAILS(tn_file_read("no/such/file", 5, &text, &n), TN_BAD_INPUT,
+                   "no/such/file: cannot open: No such file");
     TN_CHECK_FAILS(tn_file_read(folder, 5, &text, &n), TN_BAD_INPUT, "Is a directory");
     TN_CHECK(text == NULL && n == -1);
     TN_CHECK_FAILS(tn_file_write("no/such/file", "x", 1), TN_BAD_INPUT, "no/such/file");
@@ -72,20 +74,22 @@ static tn_status replace(void *arg)
 /* Whatever fails on the way, the old file stays whole and nothing else stays behind. */
 static void faults(void)
 {
-    static const tn_fault places[] = {TN_FAULT_FILE_OPEN, TN_FAULT_FILE_WRITE, TN_FAULT_FILE_SYNC, TN_FAULT_FILE_RENAME};
+    static const tn_fault places[] = {TN_FAULT_FILE_OPEN, TN_FAULT_FILE_WRITE, TN_FAULT_FILE_SYNC,
+                                      TN_FAULT_FILE_RENAME};
     TN_CHECK_OK(tn_file_write(path, "old", 3));
     int before = entries(folder);
     for (int i = 0; i < TN_COUNT(places); i++) {
         tn_fault_arm(places[i], 1);
         tn_status st = tn_file_write(path, "new", 3);
-        TN_CHECK_MSG(st != TN_OK && strstr(tn_error_text(), path), "place %d: %d %s", i, (int)st, tn_error_text());
+        TN_CHECK_MSG(st != TN_OK && strstr(tn_error_text(), path), "place %d: %d %s", i, (int)st,
+                     tn_error_text());
         TN_CHECK(holds(path, "old") && entries(folder) == before);
         TN_CHECK_OK(tn_file_write(path, "old", 3)); /* a point fires once */
     }
     tn_fault_arm(TN_FAULT_FILE_SYNC, 2); /* the folder's sync: the file has its name already */
     TN_CHECK_FAILS(tn_file_write(path, "new", 3), TN_FAILED, "cannot sync");
     TN_CHECK(holds(path, "new") && entries(folder) == before);
-    TN_CHECK(tn_test_each_alloc(replace, (void *)(uintptr_t)"newer") > 0 && holds(path, "newer"));
+    TN_CHECK(tn_test_each_alloc(replace, (void *)(uintptr_t) "newer") > 0 && holds(path, "newer"));
     tn_fault_arm(TN_FAULT_FILE_READ, 1);
     char *text = NULL;
     int64_t n = 0;
@@ -93,7 +97,8 @@ static void faults(void)
 
     TN_CHECK_OK(tn_fault_parse("debug.fault", ""));
     TN_CHECK_OK(tn_fault_parse("debug.fault", "file.sync, file.write:2"));
-    TN_CHECK(!tn_fault_hit(TN_FAULT_FILE_WRITE) && tn_fault_hit(TN_FAULT_FILE_WRITE) && errno == ENOSPC);
+    TN_CHECK(!tn_fault_hit(TN_FAULT_FILE_WRITE) && tn_fault_hit(TN_FAULT_FILE_WRITE) &&
+             errno == ENOSPC);
     TN_CHECK(!tn_fault_hit(TN_FAULT_FILE_WRITE) && !tn_fault_hit(TN_FAULT_FILE_RENAME));
     tn_fault_clear();
     TN_CHECK(!tn_fault_hit(TN_FAULT_FILE_SYNC));

@@ -6,7 +6,8 @@ int main(void)
 {
     uint64_t r = 1;
     for (int64_t n = 0; n < 1200; n = n * 2 + 1) {
-        float *values = tn_test_uniform(&r, n, 3e38f), *x = malloc((size_t)n * sizeof *x + 1); /* its end is the block's end */
+        float *values = tn_test_uniform(&r, n, 3e38f),
+              *x = malloc((size_t)n * sizeof *x + 1); /* its end is the block's end */
         if (!x) exit(1);
         for (int64_t i = 0; i < n; i++) x[i] = i % 3 ? values[i] : i % 2 ? 0x1p-149f : -0.0f;
         TN_CHECK(tn_finite_first(x, n) == -1);

@@ -5,8 +5,7 @@
 #include "graph/sig.h"
 #include "tests/test.h"
 
-/* ----------------------------------------------------------------------------------------------
- * factor strings */
+/* ------------------------------------------------------------ factor strings */
 
 static void signatures(void)
 {
@@ -57,8 +56,7 @@ static void signatures(void)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * the graph itself */
+/* ------------------------------------------------------------ the graph itself */
 
 static tn_status parameter(tn_graph *g, int32_t *out)
 {

@@ -202,8 +202,7 @@ static void parts(void)
     tn_graph_destroy(g);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * what is refused */
+/* ------------------------------------------------------------ what is refused */
 
 static const struct {
     const char *text, *says;

@@ -1,4 +1,5 @@
-/* Hugging Face folders: whole ones open, every other one is refused with file and key, what is exported reads back.
+/* Hugging Face folders: whole ones open, every other one is refused with file and key, what is
+ * exported reads back.
  */
 #include "checkpoints/hf.h"
 
@@ -24,11 +25,12 @@ static void sharded(void)
     tn_hf *hf = NULL;
     tn_weights_folder("sharded");
     tn_scratch_text("sharded/config.json", "{\"hidden_size\": 2}");
-    TN_CHECK_FAILS(
-        tn_hf_open(tn_scratch_path("sharded"), &hf), TN_BAD_INPUT,
-        "sharded: neither model.safetensors nor model.safetensors.index.json; name a Hugging Face folder");
+    TN_CHECK_FAILS(tn_hf_open(tn_scratch_path("sharded"), &hf), TN_BAD_INPUT,
+                   "sharded: neither model.safetensors nor model.safetensors.index.json; name a "
+                   "Hugging Face folder");
     tn_scratch_text("sharded/pytorch_model.bin", "x");
-    TN_CHECK_FAILS(tn_hf_open(tn_scratch_path("sharded"), &hf), TN_BAD_INPUT, "save the model as safetensors");
+    TN_CHECK_FAILS(tn_hf_open(tn_scratch_path("sharded"), &hf), TN_BAD_INPUT,
+                   "save the model as safetensors");
     tn_weights_put("sharded/m-1.safetensors", one, 2, 10);
     tn_weights_put("sharded/m-2.safetensors", other, 1, 20);
     tn_scratch_text("sharded/model.safetensors.index.json", sharded_index);
@@ -36,7 +38,8 @@ static void sharded(void)
     TN_CHECK(tn_hf_count(hf) == 3 && tn_hf_files(hf) == 2 && !tn_hf_find(hf, "d"));
     TN_CHECK_TEXT(tn_hf_get(hf, 1)->name, "b");
     TN_CHECK_TEXT(tn_hf_dir(hf), tn_scratch_path("sharded"));
-    TN_CHECK(tn_hf_get(hf, 1) == tn_hf_find(hf, "b") && tn_json_count(tn_hf_config_of(hf)->root) == 1);
+    TN_CHECK(tn_hf_get(hf, 1) == tn_hf_find(hf, "b") &&
+             tn_json_count(tn_hf_config_of(hf)->root) == 1);
     float v[2];
     TN_CHECK_OK(tn_safetensors_to_f32(tn_hf_find(hf, "b"), 0, 2, v));
     TN_CHECK(v[0] == 20 && v[1] == 21);
@@ -50,11 +53,20 @@ static void index_refusals(void)
     index_fails("{}", "weight_map must be an object");
     index_fails("{\"weight_map\": {}}", "weight_map must be an object");
     index_fails("{\"weight_map\": [\"a\"]}", "weight_map must be an object");
-    index_fails("{\"weight_map\": {\"a\": \"m-1.safetensors\", \"a\": \"m-1.safetensors\"}}", "duplicate");
-    index_fails("{\"weight_map\": {\"a\": 1}}", "weight_map 'a': is a whole number; it must be the name of a file");
-    static const char *const names[] = {
-        "../m-1.safetensors",  "/etc/m.safetensors", "sub/m.safetensors", "..", "m-1.bin", ".safetensors",
-        ".hidden.safetensors", "a\\\\m.safetensors", "m\\n.safetensors",  ""};
+    index_fails("{\"weight_map\": {\"a\": \"m-1.safetensors\", \"a\": \"m-1.safetensors\"}}",
+                "duplicate");
+    index_fails("{\"weight_map\": {\"a\": 1}}",
+                "weight_map 'a': is a whole number; it must be the name of a file");
+    static const char *const names[] = {"../m-1.safetensors",
+                                        "/etc/m.safetensors",
+                                        "sub/m.safetensors",
+                                        "..",
+                                        "m-1.bin",
+                                        ".safetensors",
+                                        ".hidden.safetensors",
+                                        "a\\\\m.safetensors",
+                                        "m\\n.safetensors",
+                                        ""};
     for (int i = 0; i < TN_COUNT(names); i++) {
         char text[256];
         snprintf(text, sizeof text, "{\"weight_map\": {\"a\": \"%s\"}}", names[i]);
@@ -65,24 +77,26 @@ static void index_refusals(void)
     strcat(longest, ".safetensors\"}}");
     index_fails(longest, "it must be NAME.safetensors in the same folder");
     index_fails("{\"weight_map\": {\"a\": \"m-3.safetensors\"}}", "m-3.safetensors: cannot open");
-    index_fails(
-        "{\"weight_map\": {\"a\": \"m-1.safetensors\", \"c\": \"m-1.safetensors\", \"b\": \"m-2.safetensors\","
-        " \"d\\n\": \"m-2.safetensors\"}}",
-        "weight_map 'd?': missing from m-2.safetensors");
+    index_fails("{\"weight_map\": {\"a\": \"m-1.safetensors\", \"c\": \"m-1.safetensors\", \"b\": "
+                "\"m-2.safetensors\","
+                " \"d\\n\": \"m-2.safetensors\"}}",
+                "weight_map 'd?': missing from m-2.safetensors");
     index_fails("{\"weight_map\": {\"a\": \"m-1.safetensors\", \"b\": \"m-2.safetensors\"}}",
                 "tensor 'c' of m-1.safetensors is not in weight_map");
-    index_fails(
-        "{\"weight_map\": {\"a\": \"m-2.safetensors\", \"c\": \"m-1.safetensors\", \"b\": \"m-2.safetensors\"}}",
-        "weight_map 'a': missing from m-2.safetensors");
+    index_fails("{\"weight_map\": {\"a\": \"m-2.safetensors\", \"c\": \"m-1.safetensors\", \"b\": "
+                "\"m-2.safetensors\"}}",
+                "weight_map 'a': missing from m-2.safetensors");
     const char *const both[] = {"a", "b"};
     tn_weights_put("sharded/m-2.safetensors", both, 2, 20);
-    index_fails(sharded_index, "tensor 'a' of m-2.safetensors is placed in m-1.safetensors in weight_map");
+    index_fails(sharded_index,
+                "tensor 'a' of m-2.safetensors is placed in m-1.safetensors in weight_map");
     const char *const other[] = {"b"};
     tn_weights_put("sharded/m-2.safetensors", other, 1, 20);
 
     tn_text t = {0};
     tn_text_add(&t, "{\"weight_map\": {");
-    for (int i = 0; i < 4097; i++) tn_text_add(&t, "%s\"t%d\": \"f%d.safetensors\"", i ? ", " : "", i, i);
+    for (int i = 0; i < 4097; i++)
+        tn_text_add(&t, "%s\"t%d\": \"f%d.safetensors\"", i ? ", " : "", i, i);
     tn_text_add(&t, "}}");
     index_fails(tn_text_str(&t), "weight_map: 4097 files; at most 4096");
     tn_text_fini(&t);
@@ -94,7 +108,8 @@ static void matching(void)
     tn_hf *hf = NULL;
     const tn_hf_want all[] = {{"b", 1, {2}}, {"a", 1, {2}}, {"c", 1, {2}}},
                      wrong[] = {{"a", 1, {2}}, {"b", 2, {2, 1}}, {"c", 1, {2}}};
-    const tn_hf_want more[] = {{"x", 1, {2}}, {"a", 1, {2}}, {"y", 1, {2}}, {"z", 1, {2}}, {"w", 1, {2}}};
+    const tn_hf_want more[] = {
+        {"x", 1, {2}}, {"a", 1, {2}}, {"y", 1, {2}}, {"z", 1, {2}}, {"w", 1, {2}}};
     const char *const ignored[] = {"zz", "c"};
     if (!TN_CHECK_OK(tn_hf_open(tn_scratch_path("sharded"), &hf))) return;
     TN_CHECK_OK(tn_hf_match(hf, all, 3, NULL, 0));
@@ -105,7 +120,8 @@ static void matching(void)
                    "3 tensors that the model does not have: 'a', 'b', 'c'");
     TN_CHECK_FAILS(tn_hf_match(hf, more, 5, NULL, 0), TN_BAD_INPUT,
                    "4 of 5 tensors of the model are missing: 'x', 'y', 'z' and 1 more");
-    TN_CHECK_FAILS(tn_hf_match(hf, wrong, 3, NULL, 0), TN_BAD_INPUT, "'b' has shape [2]; it must be [2, 1]");
+    TN_CHECK_FAILS(tn_hf_match(hf, wrong, 3, NULL, 0), TN_BAD_INPUT,
+                   "'b' has shape [2]; it must be [2, 1]");
     tn_hf_close(hf);
 }
 
@@ -113,7 +129,8 @@ static tn_status open_again(void *arg)
 {
     tn_hf *hf = NULL;
     TN_TRY(tn_hf_open(arg, &hf));
-    tn_status st = tn_hf_match(hf, (const tn_hf_want[]){{"b", 1, {2}}}, 1, (const char *const[]){"a", "c"}, 2);
+    tn_status st =
+        tn_hf_match(hf, (const tn_hf_want[]){{"b", 1, {2}}}, 1, (const char *const[]){"a", "c"}, 2);
     tn_hf_close(hf);
     return st;
 }
@@ -133,10 +150,10 @@ static void exporting(void)
     tn_hf *hf = NULL;
     char *text = NULL;
     int64_t n = 0;
-    TN_CHECK_FAILS(tn_hf_export(tn_scratch_path("bad"), "[1]", NULL, 0, tn_weights_fill, NULL), TN_BAD_INPUT,
-                   "holds a list");
-    TN_CHECK_FAILS(tn_hf_export(tn_scratch_path("bad"), "{", NULL, 0, tn_weights_fill, NULL), TN_BAD_INPUT,
-                   "bad/config.json");
+    TN_CHECK_FAILS(tn_hf_export(tn_scratch_path("bad"), "[1]", NULL, 0, tn_weights_fill, NULL),
+                   TN_BAD_INPUT, "holds a list");
+    TN_CHECK_FAILS(tn_hf_export(tn_scratch_path("bad"), "{", NULL, 0, tn_weights_fill, NULL),
+                   TN_BAD_INPUT, "bad/config.json");
     TN_CHECK(!tn_file_exists(tn_scratch_path("bad")));
     TN_CHECK_OK(export(&value));
     value = 5;
@@ -156,7 +173,8 @@ static void exporting(void)
     tn_free(text);
     TN_CHECK(tn_test_each_alloc(export, &value) >= 8);
 
-    /* weights that cannot be written leave a folder without config.json: no mixture ever loads (NOTES (1)) */
+    /* weights that cannot be written leave a folder without config.json: no mixture ever loads
+     * (NOTES (1)) */
     for (int hit = 1; hit <= 2; hit++) {
         TN_CHECK_OK(export(&value));
         tn_fault_arm(TN_FAULT_FILE_RENAME, hit);
@@ -164,7 +182,8 @@ static void exporting(void)
         tn_fault_clear();
         TN_CHECK(!tn_file_exists(tn_scratch_path("run/final/config.json")));
         TN_CHECK(tn_file_exists(tn_scratch_path("run/final/model.safetensors")));
-        TN_CHECK_FAILS(tn_hf_open(tn_scratch_path("run/final"), &hf), TN_BAD_INPUT, "config.json: cannot open");
+        TN_CHECK_FAILS(tn_hf_open(tn_scratch_path("run/final"), &hf), TN_BAD_INPUT,
+                       "config.json: cannot open");
     }
 }
 
@@ -177,8 +196,9 @@ static void golden_case(const char *name, int64_t n_tensors, int64_t n_files, co
     if (!found) return;
     snprintf(dir, sizeof dir, "%s", found);
     if (!TN_CHECK_OK(tn_hf_open(dir, &hf))) return;
-    TN_CHECK_MSG(tn_hf_count(hf) == n_tensors && tn_hf_files(hf) == n_files, "%s: %lld tensors in %lld files", name,
-                 (long long)tn_hf_count(hf), (long long)tn_hf_files(hf));
+    TN_CHECK_MSG(tn_hf_count(hf) == n_tensors && tn_hf_files(hf) == n_files,
+                 "%s: %lld tensors in %lld files", name, (long long)tn_hf_count(hf),
+                 (long long)tn_hf_files(hf));
     tn_text path = {0};
     tn_hf_config old = {0};
     char *text = NULL;
@@ -192,7 +212,8 @@ static void golden_case(const char *name, int64_t n_tensors, int64_t n_files, co
             const char *got = NULL;
             TN_CHECK_OK(tn_hf_config_rope_find(both[i], 1, &r[i]));
             TN_CHECK_OK(tn_hf_config_dtype(both[i], &got));
-            TN_CHECK_MSG(dtype ? got && strcmp(got, dtype) == 0 : !got, "%s: dtype %s", name, got ? got : "(none)");
+            TN_CHECK_MSG(dtype ? got && strcmp(got, dtype) == 0 : !got, "%s: dtype %s", name,
+                         got ? got : "(none)");
         }
         TN_CHECK(r[0].theta == r[1].theta && r[0].theta >= 10000);
         TN_CHECK_TEXT(r[0].type, r[1].type);
@@ -200,8 +221,10 @@ static void golden_case(const char *name, int64_t n_tensors, int64_t n_files, co
                                            "original_max_position_embeddings"};
         for (int k = 0; k < TN_COUNT(keys) && strcmp(r[0].type, "llama3") == 0; k++) {
             double a = 0, b = 1;
-            TN_CHECK_OK(tn_hf_config_number(both[0], tn_hf_config_rope_key(&r[0], keys[k]).s, 0, 1e9, NULL, &a));
-            TN_CHECK_OK(tn_hf_config_number(both[1], tn_hf_config_rope_key(&r[1], keys[k]).s, 0, 1e9, NULL, &b));
+            TN_CHECK_OK(tn_hf_config_number(both[0], tn_hf_config_rope_key(&r[0], keys[k]).s, 0,
+                                            1e9, NULL, &a));
+            TN_CHECK_OK(tn_hf_config_number(both[1], tn_hf_config_rope_key(&r[1], keys[k]).s, 0,
+                                            1e9, NULL, &b));
             TN_CHECK(a == b && a > 0);
         }
     }

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ----------------------------------------------------------------------------------------------
- * one node */
+/* ------------------------------------------------------------ one node */
 
 /* "8,4/2 {dp:0 cp:R tp:1}", with a word behind it: const (no gradient flows), i32, bf16, exact. A
  * value made by a state. */
@@ -134,8 +133,7 @@ static void check(const example *e, int n)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * what follows from the factors */
+/* ------------------------------------------------------------ what follows from the factors */
 
 static const example rules[] = {
     /* column parallel, row parallel, data and sequence parallel, several weights */
@@ -267,8 +265,7 @@ static const example rules[] = {
      .gives = "4 {dp:R cp:R tp:0}; 4 {dp:R cp:R tp:0}; 4 {dp:R cp:R tp:0}"},
 };
 
-/* ----------------------------------------------------------------------------------------------
- * what is refused */
+/* ------------------------------------------------------------ what is refused */
 
 static const example type_errors[] = {
     /* a sum that was not reduced */

@@ -1,4 +1,5 @@
-/* JSON: what is accepted is what was written, what is refused says where; what is written reads back. */
+/* JSON: what is accepted is what was written, what is refused says where; what is written reads
+ * back. */
 #include "engine/base/json.h"
 
 #include <math.h>
@@ -9,8 +10,8 @@
 #include "engine/base/text.h"
 #include "tests/test.h"
 
-static const char sample[] =
-    "{\"z\": 1, \"a\": [true, false, null, \"t\\u00e4\\n\", -2.5e3, 9223372036854775807], \"m\": {\"\": {}}}";
+static const char sample[] = "{\"z\": 1, \"a\": [true, false, null, \"t\\u00e4\\n\", -2.5e3, "
+                             "9223372036854775807], \"m\": {\"\": {}}}";
 
 static tn_status parse_sample(void *arg)
 {
@@ -35,7 +36,8 @@ static void reading(void)
     TN_CHECK(tn_json_bool(tn_json_at(a, 1), &b) && !b);
     TN_CHECK(tn_json_at(a, 2) && tn_json_kind_of(tn_json_at(a, 2)) == TN_JSON_NULL);
     TN_CHECK_TEXT(tn_json_string(tn_json_at(a, 3)), "t\xc3\xa4\n");
-    TN_CHECK(tn_json_number(tn_json_at(a, 4), &x) && x == -2500 && !tn_json_int(tn_json_at(a, 4), &n));
+    TN_CHECK(tn_json_number(tn_json_at(a, 4), &x) && x == -2500 &&
+             !tn_json_int(tn_json_at(a, 4), &n));
     TN_CHECK(tn_json_int(tn_json_at(a, 5), &n) && n == INT64_MAX);
     TN_CHECK(tn_json_number(tn_json_find(j, "z"), &x) && x == 1);
     TN_CHECK(tn_json_kind_of(tn_json_find(tn_json_find(j, "m"), "")) == TN_JSON_OBJECT);
@@ -43,13 +45,15 @@ static void reading(void)
     /* asked for what is not there */
     TN_CHECK(!tn_json_find(j, "q") && !tn_json_find(a, "z") && !tn_json_find(NULL, "z"));
     TN_CHECK(!tn_json_at(a, 6) && !tn_json_at(a, -1) && !tn_json_at(j, 0) && !tn_json_string(NULL));
-    TN_CHECK(!tn_json_int(NULL, &n) && !tn_json_bool(NULL, &b) && !tn_json_number(NULL, &x) && tn_json_count(NULL) == 0);
+    TN_CHECK(!tn_json_int(NULL, &n) && !tn_json_bool(NULL, &b) && !tn_json_number(NULL, &x) &&
+             tn_json_count(NULL) == 0);
     TN_CHECK_TEXT(tn_json_kind_name(tn_json_kind_of(a)), "a list");
 
     char order[16] = "";
     for (tn_json_pair p = tn_json_first(j); p.key; p = tn_json_next(p)) strcat(order, p.key);
     TN_CHECK_TEXT(order, "zam");
-    TN_CHECK(tn_json_first(a).key == NULL && tn_json_first(tn_json_find(tn_json_find(j, "m"), "")).key == NULL);
+    TN_CHECK(tn_json_first(a).key == NULL &&
+             tn_json_first(tn_json_find(tn_json_find(j, "m"), "")).key == NULL);
     tn_json_free(j);
     TN_CHECK(tn_test_each_alloc(parse_sample, &n) > 3 && n == 3);
 }
@@ -67,7 +71,8 @@ static void key_order(void)
     int64_t i = 0, n = -1;
     bool same = true;
     for (tn_json_pair p = tn_json_first(j); p.key; p = tn_json_next(p), i++)
-        same = same && tn_json_int(p.value, &n) && n == i && atoi(p.key + 1) == (int)(i * 7919 % 500);
+        same =
+            same && tn_json_int(p.value, &n) && n == i && atoi(p.key + 1) == (int)(i * 7919 % 500);
     TN_CHECK(same && i == 500);
     tn_json_free(j);
     tn_text_fini(&t);
@@ -102,7 +107,8 @@ static void refusals(void)
     };
     for (int i = 0; i < TN_COUNT(cases); i++) {
         const tn_json *j = NULL;
-        TN_CHECK_FAILS(tn_json_parse("in", cases[i].text, (int64_t)strlen(cases[i].text), &j), TN_BAD_INPUT, cases[i].part);
+        TN_CHECK_FAILS(tn_json_parse("in", cases[i].text, (int64_t)strlen(cases[i].text), &j),
+                       TN_BAD_INPUT, cases[i].part);
         TN_CHECK(j == NULL);
     }
     const tn_json *j = NULL;
@@ -142,8 +148,10 @@ static void writing(void)
     tn_text t = {0};
     tn_jsonout w = {.text = &t};
     write_all(&w);
-    TN_CHECK_TEXT(tn_text_str(&t), "{\"i\": -9223372036854775808, \"d\": 1e+22, \"whole\": 3.0, \"f\": 0.1, \"n\": null, "
-                                   "\"list\": [\"q\\\"\\\\\\n\\u0001\xc3\xa4\xef\xbf\xbd\", null, {}, true], \"none\": null}");
+    TN_CHECK_TEXT(
+        tn_text_str(&t),
+        "{\"i\": -9223372036854775808, \"d\": 1e+22, \"whole\": 3.0, \"f\": 0.1, \"n\": null, "
+        "\"list\": [\"q\\\"\\\\\\n\\u0001\xc3\xa4\xef\xbf\xbd\", null, {}, true], \"none\": null}");
     const tn_json *j = NULL;
     double x = 0;
     int64_t n = 0;
@@ -151,7 +159,8 @@ static void writing(void)
     TN_CHECK(tn_json_int(tn_json_find(j, "i"), &n) && n == INT64_MIN);
     TN_CHECK(tn_json_number(tn_json_find(j, "d"), &x) && x == 1e22);
     TN_CHECK(tn_json_kind_of(tn_json_find(j, "whole")) == TN_JSON_REAL);
-    TN_CHECK_TEXT(tn_json_string(tn_json_at(tn_json_find(j, "list"), 0)), "q\"\\\n\x01\xc3\xa4\xef\xbf\xbd");
+    TN_CHECK_TEXT(tn_json_string(tn_json_at(tn_json_find(j, "list"), 0)),
+                  "q\"\\\n\x01\xc3\xa4\xef\xbf\xbd");
     tn_json_free(j);
 
     tn_text_cut(&t, 0);

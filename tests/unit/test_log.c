@@ -56,10 +56,12 @@ static void logs(void)
     TN_CHECK_TEXT(tn_error_text(), "");
     tn_log_close();
     TN_CHECK_OK(tn_file_read(path, 10000, &text, &n));
-    TN_CHECK(text && strstr(text, " rank 3 warning: only in the file\n") && strstr(text, " rank 3 error: both\n") &&
-             strstr(text, " rank 3 debug: detail 7\n") && !strstr(text, "lost"));
+    TN_CHECK(text && strstr(text, " rank 3 warning: only in the file\n") &&
+             strstr(text, " rank 3 error: both\n") && strstr(text, " rank 3 debug: detail 7\n") &&
+             !strstr(text, "lost"));
     tn_free(text);
-    TN_CHECK_FAILS(tn_log_open("no/such/folder/x.log", 0, TN_LOG_INFO), TN_BAD_INPUT, "no/such/folder/x.log");
+    TN_CHECK_FAILS(tn_log_open("no/such/folder/x.log", 0, TN_LOG_INFO), TN_BAD_INPUT,
+                   "no/such/folder/x.log");
 }
 
 static void clocks(void)
@@ -86,7 +88,8 @@ static void places(void)
     TN_CHECK_OK(tn_where_share_of(path, got, sizeof got));
     snprintf(path, sizeof path, "%s/share/titan", top);
     TN_CHECK_TEXT(got, path);
-    TN_CHECK_FAILS(tn_where_share_of("/no/such/bin/titan", got, sizeof got), TN_FAILED, "/no/such/bin/titan");
+    TN_CHECK_FAILS(tn_where_share_of("/no/such/bin/titan", got, sizeof got), TN_FAILED,
+                   "/no/such/bin/titan");
     snprintf(path, sizeof path, "%s/bin/titan", top);
     TN_CHECK_FAILS(tn_where_share_of(path, got, 4), TN_FAILED, "too long");
 }

@@ -1,4 +1,5 @@
-/* test_loss.c - cross entropy against its formula in double, whole and from parts, split in every way against whole. */
+/* test_loss.c - cross entropy against its formula in double, whole and from parts, split in every
+ * way against whole. */
 #include "kernels/cpu/loss.h"
 #include "graph/order.h"
 #include "tests/cpu.h"
@@ -31,31 +32,43 @@ static void formula(setting *s)
 static float *columns(const setting *s, const float *x, int64_t begin, int64_t n)
 {
     float *y = tn_test_floats(s->rows * n);
-    for (int64_t r = 0; r < s->rows; r++) memcpy(y + r * n, x + r * s->vocab + begin, (size_t)n * sizeof *y);
+    for (int64_t r = 0; r < s->rows; r++)
+        memcpy(y + r * n, x + r * s->vocab + begin, (size_t)n * sizeof *y);
     return y;
 }
 
-/* Every rank of tp makes the statistics of its parts and the gradient of its columns; all have the bits of one rank. */
-static void split_case(const tn_cpu *cpu, const setting *s, int tp, const float *nll, const float *lse, const float *dlogits)
+/* Every rank of tp makes the statistics of its parts and the gradient of its columns; all have the
+ * bits of one rank. */
+static void split_case(const tn_cpu *cpu, const setting *s, int tp, const float *nll,
+                       const float *lse, const float *dlogits)
 {
     const int own = s->parts / tp;
-    float *stats = tn_test_floats(s->rows * s->parts * 3), *nll2 = tn_test_floats(s->rows), *lse2 = tn_test_floats(s->rows);
+    float *stats = tn_test_floats(s->rows * s->parts * 3), *nll2 = tn_test_floats(s->rows),
+          *lse2 = tn_test_floats(s->rows);
     for (int rank = 0; rank < tp; rank++) {
-        const int64_t begin = tn_order_cut(s->vocab, 0, rank, tp), n = tn_order_cut(s->vocab, 0, rank + 1, tp) - begin;
-        float *z = columns(s, s->logits, begin, n), *dz = columns(s, dlogits, begin, n), *mine = tn_test_floats(s->rows * own * 3);
-        tn_loss_parts(cpu, &(tn_loss_parts_args){s->rows, s->vocab, begin, n, s->parts, rank * own, own, z, s->labels, mine});
+        const int64_t begin = tn_order_cut(s->vocab, 0, rank, tp),
+                      n = tn_order_cut(s->vocab, 0, rank + 1, tp) - begin;
+        float *z = columns(s, s->logits, begin, n), *dz = columns(s, dlogits, begin, n),
+              *mine = tn_test_floats(s->rows * own * 3);
+        tn_loss_parts(cpu, &(tn_loss_parts_args){s->rows, s->vocab, begin, n, s->parts, rank * own,
+                                                 own, z, s->labels, mine});
         TN_CHECK(tn_test_intact(mine, s->rows * own * 3));
         for (int64_t r = 0; r < s->rows; r++)
-            memcpy(stats + (r * s->parts + rank * own) * 3, mine + r * own * 3, (size_t)own * 3 * sizeof *stats);
-        tn_loss_backward(cpu, &(tn_loss_grad_args){s->rows, begin, n, z, lse, &s->coefficient, s->labels, z});
-        TN_CHECK(tn_test_intact(z, s->rows * n) && memcmp(z, dz, (size_t)(s->rows * n) * sizeof *z) == 0);
+            memcpy(stats + (r * s->parts + rank * own) * 3, mine + r * own * 3,
+                   (size_t)own * 3 * sizeof *stats);
+        tn_loss_backward(
+            cpu, &(tn_loss_grad_args){s->rows, begin, n, z, lse, &s->coefficient, s->labels, z});
+        TN_CHECK(tn_test_intact(z, s->rows * n) &&
+                 memcmp(z, dz, (size_t)(s->rows * n) * sizeof *z) == 0);
         tn_test_free(z);
         tn_test_free(dz);
         tn_test_free(mine);
     }
     tn_loss_merge(cpu, &(tn_loss_merge_args){s->rows, s->parts, stats, s->labels, nll2, lse2});
-    TN_CHECK(tn_test_intact(nll2, s->rows) && memcmp(nll, nll2, (size_t)s->rows * sizeof *nll) == 0);
-    TN_CHECK(tn_test_intact(lse2, s->rows) && memcmp(lse, lse2, (size_t)s->rows * sizeof *lse) == 0);
+    TN_CHECK(tn_test_intact(nll2, s->rows) &&
+             memcmp(nll, nll2, (size_t)s->rows * sizeof *nll) == 0);
+    TN_CHECK(tn_test_intact(lse2, s->rows) &&
+             memcmp(lse, lse2, (size_t)s->rows * sizeof *lse) == 0);
     tn_test_free(stats);
     tn_test_free(nll2);
     tn_test_free(lse2);
@@ -64,8 +77,15 @@ static void split_case(const tn_cpu *cpu, const setting *s, int tp, const float 
 static void loss_case(int64_t rows, int64_t vocab, int parts, float scale, uint64_t seed)
 {
     uint64_t r = seed;
-    setting s = {rows, vocab, parts, tn_test_uniform(&r, rows * vocab, scale), 0.0123f, malloc((size_t)rows * sizeof(int32_t)),
-                 tn_test_doubles(rows), tn_test_doubles(rows), tn_test_doubles(rows * vocab)};
+    setting s = {rows,
+                 vocab,
+                 parts,
+                 tn_test_uniform(&r, rows * vocab, scale),
+                 0.0123f,
+                 malloc((size_t)rows * sizeof(int32_t)),
+                 tn_test_doubles(rows),
+                 tn_test_doubles(rows),
+                 tn_test_doubles(rows * vocab)};
     float *first[4] = {0};
     if (!s.labels) exit(1);
     for (int64_t i = 0; i < rows; i++)
@@ -74,15 +94,18 @@ static void loss_case(int64_t rows, int64_t vocab, int parts, float scale, uint6
     formula(&s);
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
-        float *nll = tn_test_floats(rows), *lse = tn_test_floats(rows), *dz = tn_test_floats(rows * vocab);
+        float *nll = tn_test_floats(rows), *lse = tn_test_floats(rows),
+              *dz = tn_test_floats(rows * vocab);
         float *stats = tn_test_floats(rows * parts * 3);
-        tn_loss_parts(&cpu, &(tn_loss_parts_args){rows, vocab, 0, vocab, parts, 0, parts, s.logits, s.labels, stats});
+        tn_loss_parts(&cpu, &(tn_loss_parts_args){rows, vocab, 0, vocab, parts, 0, parts, s.logits,
+                                                  s.labels, stats});
         tn_test_same("stats", &cpu, stats, rows * parts * 3, &first[3]);
         tn_loss_merge(&cpu, &(tn_loss_merge_args){rows, parts, stats, s.labels, nll, lse});
         tn_test_free(stats);
         tn_test_same("nll", &cpu, nll, rows, &first[0]);
         tn_test_same("lse", &cpu, lse, rows, &first[1]);
-        tn_loss_backward(&cpu, &(tn_loss_grad_args){rows, 0, vocab, s.logits, lse, &s.coefficient, s.labels, dz});
+        tn_loss_backward(&cpu, &(tn_loss_grad_args){rows, 0, vocab, s.logits, lse, &s.coefficient,
+                                                    s.labels, dz});
         tn_test_same("dlogits", &cpu, dz, rows * vocab, &first[2]);
         for (int tp = 1; tp <= parts; tp *= 2) split_case(&cpu, &s, tp, nll, lse, dz);
         tn_test_free(nll);
@@ -91,8 +114,10 @@ static void loss_case(int64_t rows, int64_t vocab, int parts, float scale, uint6
     }
     tn_test_close("nll", first[0], s.nll, rows, 2e-6 + 4e-7 * (double)scale);
     tn_test_close("lse", first[1], s.lse, rows, 2e-6 + 4e-7 * (double)scale);
-    tn_test_close("dlogits", first[2], s.dlogits, rows * vocab, (double)s.coefficient * (1e-6 + 4e-7 * (double)scale));
-    for (int64_t i = 0; i < rows; i++) TN_CHECK(s.labels[i] >= 0 || (first[0][i] == 0 && first[2][i * vocab] == 0));
+    tn_test_close("dlogits", first[2], s.dlogits, rows * vocab,
+                  (double)s.coefficient * (1e-6 + 4e-7 * (double)scale));
+    for (int64_t i = 0; i < rows; i++)
+        TN_CHECK(s.labels[i] >= 0 || (first[0][i] == 0 && first[2][i * vocab] == 0));
     for (int k = 0; k < 4; k++) tn_test_free(first[k]);
     tn_test_free(s.logits);
     free(s.labels);

@@ -1,11 +1,13 @@
-/* test_lr.c - the schedule against golden/lr.json (TorchTitan's own function) and the cosine against libm's. */
+/* test_lr.c - the schedule against golden/lr.json (TorchTitan's own function) and the cosine
+ * against libm's. */
 #include "engine/lr.h"
 #include "tests/test.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* The file is one flat list of objects whose keys always stand in the same order: strtod and strstr read it. */
+/* The file is one flat list of objects whose keys always stand in the same order: strtod and strstr
+ * read it. */
 static const char *after(const char *text, const char *key)
 {
     const char *p = text ? strstr(text, key) : NULL;
@@ -42,8 +44,9 @@ static const char *one_setting(const char *text, int *n_factors)
         char *end;
         double want = strtod(p, &end), got = tn_lr_factor(&lr, s);
         if (!TN_CHECK(end != p)) return NULL;
-        TN_CHECK_MSG(fabs(got - want) <= 1e-12, "%s, %lld of %lld steps: factor %.17g, expected %.17g", type,
-                     (long long)s, (long long)o.steps, got, want);
+        TN_CHECK_MSG(fabs(got - want) <= 1e-12,
+                     "%s, %lld of %lld steps: factor %.17g, expected %.17g", type, (long long)s,
+                     (long long)o.steps, got, want);
         p = end + strspn(end, ", ");
         ++*n_factors;
     }
@@ -70,7 +73,8 @@ static void golden(void)
 static void cosine(void)
 {
     tn_lr lr;
-    TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = 100000, .decay_ratio = -1, .decay_type = "cosine"}, &lr));
+    TN_CHECK_OK(tn_lr_init(
+        &(tn_lr_options){.steps = 100000, .decay_ratio = -1, .decay_type = "cosine"}, &lr));
     double worst = 0;
     for (int64_t s = 1; s < lr.total; s++) {
         double p = (double)s / (double)lr.total;
@@ -80,21 +84,24 @@ static void cosine(void)
     TN_CHECK_MSG(worst < 3e-16, "worst error %g", worst);
 }
 
-/* Rates never reach zero, whatever the lengths, and rise and fall by no more than the steepest rule allows. */
+/* Rates never reach zero, whatever the lengths, and rise and fall by no more than the steepest rule
+ * allows. */
 static void shapes(void)
 {
     for (int64_t total = 1; total <= 24; total++) {
         for (int64_t warmup = 0; warmup <= total + 2; warmup++) {
             for (int tenth = -1; tenth <= 10; tenth++) {
                 tn_lr lr;
-                TN_CHECK_OK(tn_lr_init(
-                    &(tn_lr_options){
-                        .steps = total, .warmup_steps = warmup, .decay_ratio = tenth / 10.0, .decay_type = "sqrt"},
-                    &lr));
+                TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = total,
+                                                        .warmup_steps = warmup,
+                                                        .decay_ratio = tenth / 10.0,
+                                                        .decay_type = "sqrt"},
+                                       &lr));
                 bool good = true;
                 for (int64_t s = 0; s < total; s++) {
                     double f = tn_lr_factor(&lr, s), before = s ? tn_lr_factor(&lr, s - 1) : 0;
-                    good &= f > 0 && f <= 1 && (s < lr.warmup ? f > before : f <= before || s == lr.warmup);
+                    good &= f > 0 && f <= 1 &&
+                            (s < lr.warmup ? f > before : f <= before || s == lr.warmup);
                 }
                 TN_CHECK(good);
             }
@@ -102,11 +109,13 @@ static void shapes(void)
     }
 }
 
-/* A schedule longer than the run is cut, not squeezed: its first steps are those of the long one. */
+/* A schedule longer than the run is cut, not squeezed: its first steps are those of the long one.
+ */
 static void longer_than_the_run(void)
 {
     tn_lr a, b;
-    TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = 10, .total_steps = 40, .decay_ratio = -1}, &a));
+    TN_CHECK_OK(
+        tn_lr_init(&(tn_lr_options){.steps = 10, .total_steps = 40, .decay_ratio = -1}, &a));
     TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = 40, .decay_ratio = -1}, &b));
     for (int64_t s = 0; s < 10; s++) TN_CHECK(tn_lr_factor(&a, s) == tn_lr_factor(&b, s));
 }
@@ -121,9 +130,10 @@ static void rounding(void)
                  {10, 10, 1},   {10, 0, 0},    {10, 0, 0.05}};
     for (int i = 0; i < TN_COUNT(cases); i++) {
         tn_lr lr;
-        TN_CHECK_OK(tn_lr_init(&(tn_lr_options){.steps = cases[i].steps, .decay_ratio = cases[i].ratio}, &lr));
-        TN_CHECK_MSG(lr.decay == cases[i].decay, "%lld steps, ratio %g: decay %lld", (long long)cases[i].steps,
-                     cases[i].ratio, (long long)lr.decay);
+        TN_CHECK_OK(tn_lr_init(
+            &(tn_lr_options){.steps = cases[i].steps, .decay_ratio = cases[i].ratio}, &lr));
+        TN_CHECK_MSG(lr.decay == cases[i].decay, "%lld steps, ratio %g: decay %lld",
+                     (long long)cases[i].steps, cases[i].ratio, (long long)lr.decay);
     }
 }
 
@@ -133,14 +143,16 @@ static void refusals(void)
     tn_lr lr;
     tn_lr_options o;
     o = good, o.decay_type = "linaer";
-    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.decay_type: 'linaer' is unknown; use linear, ");
+    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT,
+                   "lr_scheduler.decay_type: 'linaer' is unknown; use linear, ");
     o = good, o.steps = 0;
     TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "training.steps: 0 steps; ");
     o = good, o.total_steps = 9;
     TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT,
                    "lr_scheduler.total_steps: 9 ends before training.steps = 10; ");
     o = good, o.warmup_steps = -1;
-    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.warmup_steps: -1 is negative; ");
+    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT,
+                   "lr_scheduler.warmup_steps: -1 is negative; ");
     const double shares[] = {1.5, NAN, INFINITY};
     for (int i = 0; i < TN_COUNT(shares); i++) {
         o = good, o.decay_ratio = shares[i];
@@ -149,7 +161,8 @@ static void refusals(void)
         TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.min_lr_factor: ");
     }
     o = good, o.min_lr_factor = -0.1;
-    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT, "lr_scheduler.min_lr_factor: -0.1 is not a share; ");
+    TN_CHECK_FAILS(tn_lr_init(&o, &lr), TN_BAD_INPUT,
+                   "lr_scheduler.min_lr_factor: -0.1 is not a share; ");
 }
 
 int main(void)

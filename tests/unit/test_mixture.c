@@ -1,4 +1,5 @@
-/* test_mixture.c - weights become turns, turns are spread evenly, and find and place are inverse. */
+/* test_mixture.c - weights become turns, turns are spread evenly, and find and place are inverse.
+ */
 #include "engine/mixture.h"
 #include "tests/test.h"
 
@@ -64,12 +65,14 @@ int main(void)
 
     tn_mixture m;
     int64_t weak, k, nth;
-    TN_CHECK_OK(tn_mixture_init((double[]){0}, 1, &weak, &m)); /* one source: its weight means nothing */
+    TN_CHECK_OK(
+        tn_mixture_init((double[]){0}, 1, &weak, &m)); /* one source: its weight means nothing */
     tn_mixture_find(&m, 123456789012, &k, &nth);
     TN_CHECK(k == 0 && nth == 123456789012 && tn_mixture_place(&m, 0, nth) == nth);
     tn_mixture_fini(&m);
 
-    TN_CHECK_FAILS(tn_mixture_init((double[]){1, 1e-9, 1}, 3, &weak, &m), TN_BAD_INPUT, "less than 1/4096");
+    TN_CHECK_FAILS(tn_mixture_init((double[]){1, 1e-9, 1}, 3, &weak, &m), TN_BAD_INPUT,
+                   "less than 1/4096");
     TN_CHECK(weak == 1);
     TN_CHECK(tn_test_each_alloc(open_and_close, NULL) == 5);
     return tn_test_done("mixture");

@@ -1,4 +1,5 @@
-/* test_norm.c - RMSNorm against its formula in double, the gain's sum against the program one scalar fma at a time. */
+/* test_norm.c - RMSNorm against its formula in double, the gain's sum against the program one
+ * scalar fma at a time. */
 #include "kernels/cpu/norm.h"
 #include "tests/cpu.h"
 
@@ -6,7 +7,8 @@
 
 static const double eps = 1e-5;
 
-static void forward_want(const float *x, const float *w, int64_t rows, int64_t d, double *y, double *r)
+static void forward_want(const float *x, const float *w, int64_t rows, int64_t d, double *y,
+                         double *r)
 {
     for (int64_t i = 0; i < rows; i++) {
         double sum = 0;
@@ -16,28 +18,31 @@ static void forward_want(const float *x, const float *w, int64_t rows, int64_t d
     }
 }
 
-static void backward_want(const float *x, const double *r, const float *w, const float *dy, int64_t rows, int64_t d,
-                          double *dx)
+static void backward_want(const float *x, const double *r, const float *w, const float *dy,
+                          int64_t rows, int64_t d, double *dx)
 {
     for (int64_t i = 0; i < rows; i++) {
         const float *xi = x + i * d, *gi = dy + i * d;
         double s = 0;
         for (int64_t j = 0; j < d; j++) s += (double)gi[j] * (double)w[j] * (double)xi[j];
         s *= r[i] * r[i] * r[i] / (double)d;
-        for (int64_t j = 0; j < d; j++) dx[i * d + j] = (double)gi[j] * (double)w[j] * r[i] - (double)xi[j] * s;
+        for (int64_t j = 0; j < d; j++)
+            dx[i * d + j] = (double)gi[j] * (double)w[j] * r[i] - (double)xi[j] * s;
     }
 }
 
 static void rows_case(int64_t rows, int64_t d, uint64_t seed)
 {
     uint64_t s = seed;
-    float *x = tn_test_uniform(&s, rows * d, 2), *add = tn_test_uniform(&s, rows * d, 1), *w = tn_test_uniform(&s, d, 2);
+    float *x = tn_test_uniform(&s, rows * d, 2), *add = tn_test_uniform(&s, rows * d, 1),
+          *w = tn_test_uniform(&s, d, 2);
     float *dy = tn_test_uniform(&s, rows * d, 1), *h = tn_test_floats(rows * d), *first[6] = {0};
     double *y64 = tn_test_doubles(rows * d), *r64 = tn_test_doubles(rows);
     for (int64_t i = 0; i < rows * d; i++) h[i] = x[i] + add[i];
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
-        float *y = tn_test_floats(rows * d), *r = tn_test_floats(rows), *dx = tn_test_floats(rows * d);
+        float *y = tn_test_floats(rows * d), *r = tn_test_floats(rows),
+              *dx = tn_test_floats(rows * d);
         tn_norm_forward(&cpu, &(tn_norm_forward_args){rows, d, (float)eps, x, NULL, w, NULL, y, r});
         tn_test_same("norm y", &cpu, y, rows * d, &first[0]);
         tn_test_same("norm r", &cpu, r, rows, &first[1]);
@@ -52,12 +57,17 @@ static void rows_case(int64_t rows, int64_t d, uint64_t seed)
         TN_CHECK(same);
 
         /* residual and norm in one: the bits of the two steps; h may lie over x */
-        float *both = tn_test_copy(x, rows * d), *y2 = tn_test_floats(rows * d), *r2 = tn_test_floats(rows);
-        tn_norm_forward(&cpu, &(tn_norm_forward_args){rows, d, (float)eps, both, add, w, both, y2, r2});
-        TN_CHECK(tn_test_intact(both, rows * d) && memcmp(both, h, (size_t)(rows * d) * sizeof *h) == 0);
+        float *both = tn_test_copy(x, rows * d), *y2 = tn_test_floats(rows * d),
+              *r2 = tn_test_floats(rows);
+        tn_norm_forward(&cpu,
+                        &(tn_norm_forward_args){rows, d, (float)eps, both, add, w, both, y2, r2});
+        TN_CHECK(tn_test_intact(both, rows * d) &&
+                 memcmp(both, h, (size_t)(rows * d) * sizeof *h) == 0);
         tn_test_same("norm y of h", &cpu, y2, rows * d, &first[3]);
-        tn_norm_forward(&cpu, &(tn_norm_forward_args){rows, d, (float)eps, both, NULL, w, NULL, both, r2});
-        TN_CHECK(tn_test_intact(both, rows * d) && memcmp(both, y2, (size_t)(rows * d) * sizeof *h) == 0);
+        tn_norm_forward(
+            &cpu, &(tn_norm_forward_args){rows, d, (float)eps, both, NULL, w, NULL, both, r2});
+        TN_CHECK(tn_test_intact(both, rows * d) &&
+                 memcmp(both, y2, (size_t)(rows * d) * sizeof *h) == 0);
         const float *mine[] = {y, r, dx, sum, both, y2, r2};
         for (int k = 0; k < TN_COUNT(mine); k++) tn_test_free(mine[k]);
     }
@@ -84,7 +94,8 @@ static float gain_want(const tn_norm_gain_args *a, int64_t col)
             stack[depth - 1] = stack[depth - 1] + stack[depth];
             continue;
         }
-        for (int64_t k = ins->k0; k < ins->k1; k++) acc = fmaf(a->dy[k * a->d + col], a->x[k * a->d + col] * a->r[k], acc);
+        for (int64_t k = ins->k0; k < ins->k1; k++)
+            acc = fmaf(a->dy[k * a->d + col], a->x[k * a->d + col] * a->r[k], acc);
         if (ins->more) continue;
         stack[depth++] = acc + 0.0f;
         acc = 0;
@@ -97,7 +108,8 @@ static void gain_case(tn_order_grid grid, int64_t n_rows, int64_t seq, int64_t d
 {
     uint64_t s = seed;
     const int64_t tokens = n_rows * seq;
-    float *x = tn_test_uniform(&s, tokens * d, 1), *dy = tn_test_uniform(&s, tokens * d, 1), *r = tn_test_uniform(&s, tokens, 1);
+    float *x = tn_test_uniform(&s, tokens * d, 1), *dy = tn_test_uniform(&s, tokens * d, 1),
+          *r = tn_test_uniform(&s, tokens, 1);
     float *want = tn_test_floats(d);
     double *want64 = tn_test_doubles(d);
     tn_arena arena = {0};
@@ -108,7 +120,8 @@ static void gain_case(tn_order_grid grid, int64_t n_rows, int64_t seq, int64_t d
     if (!TN_CHECK_OK(tn_order_tokens_run(order, &arena, 0, leaves, &whole.run))) return;
     for (int64_t c = 0; c < d; c++) {
         want[c] = gain_want(&whole, c);
-        for (int64_t k = 0; k < tokens; k++) want64[c] += (double)dy[k * d + c] * (double)(x[k * d + c] * r[k]);
+        for (int64_t k = 0; k < tokens; k++)
+            want64[c] += (double)dy[k * d + c] * (double)(x[k * d + c] * r[k]);
     }
     tn_test_close("norm dw", want, want64, d, 1e-7 * (double)tokens);
     tn_cpu cpu;
@@ -138,19 +151,24 @@ static void gain_case(tn_order_grid grid, int64_t n_rows, int64_t seq, int64_t d
     free(want64);
 }
 
-/* A chain that goes on over several LEAFs, a leaf without tokens, ADDs of levels that were there before. */
+/* A chain that goes on over several LEAFs, a leaf without tokens, ADDs of levels that were there
+ * before. */
 static void program_case(void)
 {
-    const tn_order_ins ins[] = {{TN_ORDER_LEAF, 1, 0, 0, 1}, {TN_ORDER_LEAF, 0, 0, 1, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},
-                                {TN_ORDER_LEAF, 0, 0, 4, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_ADD, 0, 0, 0, 0},
+    const tn_order_ins ins[] = {{TN_ORDER_LEAF, 1, 0, 0, 1}, {TN_ORDER_LEAF, 0, 0, 1, 4},
+                                {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_LEAF, 0, 0, 4, 4},
+                                {TN_ORDER_ADD, 0, 0, 0, 0},  {TN_ORDER_ADD, 0, 0, 0, 0},
                                 {TN_ORDER_LEAF, 0, 0, 4, 5}};
     const float dy[] = {1e8f, 3, 3, -1e8f, 3}, ones[] = {1, 1, 1, 1, 1};
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
         float level0 = 10, level1 = 2;
-        tn_norm_gain(&cpu, &(tn_norm_gain_args){1, ones, ones, dy, {ins, TN_COUNT(ins), 2, 2}, {&level0, &level1}});
-        /* 10 + (2 + (((1e8 + 3) + 3) - 1e8)), where 1e8 + 3 is 1e8 in fp32; a chain begun anew at the first 3 gives 20 */
-        TN_CHECK_MSG(level0 == 12 && level1 == 3, "levels %g and %g", (double)level0, (double)level1);
+        tn_norm_gain(&cpu, &(tn_norm_gain_args){
+                               1, ones, ones, dy, {ins, TN_COUNT(ins), 2, 2}, {&level0, &level1}});
+        /* 10 + (2 + (((1e8 + 3) + 3) - 1e8)), where 1e8 + 3 is 1e8 in fp32; a chain begun anew at
+         * the first 3 gives 20 */
+        TN_CHECK_MSG(level0 == 12 && level1 == 3, "levels %g and %g", (double)level0,
+                     (double)level1);
     }
 }
 

@@ -43,8 +43,7 @@ bool tn_ops_bad(tn_status st, const char *part)
     return TN_CHECK_FAILS(st, TN_BAD_INPUT, part);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * results and doubles */
+/* ------------------------------------------------------------ results and doubles */
 
 static double as_double(const tn_graph *g, int32_t value, const unsigned char *bytes, int64_t i)
 {
@@ -122,8 +121,7 @@ bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *val
     return ok;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * forward */
+/* ------------------------------------------------------------ forward */
 
 /* Can an output of the node lie where one of its operands was? */
 static bool may_take_over(const tn_graph *g, const tn_node *n)
@@ -155,8 +153,7 @@ static void forward_case(const char *name, tn_op_id op, int i, bool through_node
     tn_ops_fini(&t);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * gradients */
+/* ------------------------------------------------------------ gradients */
 
 enum { PROBES = 20 };
 

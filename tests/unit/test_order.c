@@ -1,7 +1,9 @@
-/* test_order.c - the programs of graph/order.c against the rules of DESIGN.md 7 (1)-(5), written down a second time.
+/* test_order.c - the programs of graph/order.c against the rules of DESIGN.md 7 (1)-(5), written
+ * down a second time.
  *
- * The rules are executed here on a vector of products: a sum is one float. Slots that hold nothing are `absent`, as in the
- * paper proof; the programs know no such thing, so agreement to the last bit says that they skip exactly what is absent. */
+ * The rules are executed here on a vector of products: a sum is one float. Slots that hold nothing
+ * are `absent`, as in the paper proof; the programs know no such thing, so agreement to the last
+ * bit says that they skip exactly what is absent. */
 #include "graph/order.h"
 #include "tests/test.h"
 
@@ -50,7 +52,8 @@ static int64_t rule_cut(int64_t r, int64_t n, int64_t units)
     return (int64_t)floor((double)r * (double)units / (double)n);
 }
 
-static slot rule_parts(int T, int n_src, const int64_t *extent, const int64_t *units, const float *const *a, const float *const *b)
+static slot rule_parts(int T, int n_src, const int64_t *extent, const int64_t *units,
+                       const float *const *a, const float *const *b)
 {
     slot part[1024];
     for (int r = 0; r < T; r++) {
@@ -96,8 +99,8 @@ typedef struct machine {
     bool broken;
 } machine;
 
-static void execute(machine *m, const tn_order_run *run, int n_src, const int64_t *extent, const float *const *a,
-                    const float *const *b)
+static void execute(machine *m, const tn_order_run *run, int n_src, const int64_t *extent,
+                    const float *const *a, const float *const *b)
 {
     bool open = false;
     float acc = 0;
@@ -111,8 +114,8 @@ static void execute(machine *m, const tn_order_run *run, int n_src, const int64_
             m->stack[m->depth - 1] = m->stack[m->depth - 1] + m->stack[m->depth];
             continue;
         }
-        if (in->op != TN_ORDER_LEAF || in->src < 0 || in->src >= n_src || in->k0 < 0 || in->k1 < in->k0 ||
-            in->k1 > extent[in->src] || m->depth >= TN_ORDER_MAX_DEPTH) {
+        if (in->op != TN_ORDER_LEAF || in->src < 0 || in->src >= n_src || in->k0 < 0 ||
+            in->k1 < in->k0 || in->k1 > extent[in->src] || m->depth >= TN_ORDER_MAX_DEPTH) {
             m->broken = true;
             return;
         }
@@ -163,9 +166,11 @@ static void check_param(int T, int n_src, const int64_t *extent, const int64_t *
             tn_arena_fini(&arena);
         }
         slot got = rule_tree(node, ranks);
-        TN_CHECK_MSG(!broken && got.present == want.present && (!got.present || same_bits(got.value, want.value)),
-                     "T %d, %d sources, extent %lld units %lld, %d ranks: %a, expected %a", T, n_src, (long long)extent[0],
-                     (long long)units[0], ranks, (double)got.value, (double)want.value);
+        TN_CHECK_MSG(!broken && got.present == want.present &&
+                         (!got.present || same_bits(got.value, want.value)),
+                     "T %d, %d sources, extent %lld units %lld, %d ranks: %a, expected %a", T,
+                     n_src, (long long)extent[0], (long long)units[0], ranks, (double)got.value,
+                     (double)want.value);
     }
 }
 
@@ -185,39 +190,42 @@ static void test_param(void)
     check_param(512, 1, (int64_t[]){100}, (int64_t[]){0});
 }
 
-/* tn_order_param is the whole node; parts = 1 is one chain; the instructions themselves are what kernels count on. */
+/* tn_order_param is the whole node; parts = 1 is one chain; the instructions themselves are what
+ * kernels count on. */
 static void test_param_program(void)
 {
     tn_arena arena = {0};
     tn_order_run run;
     if (!TN_CHECK_OK(tn_order_param(&arena, 1, 1, (int64_t[]){300}, (int64_t[]){0}, &run))) return;
     TN_CHECK(run.n == 1 && run.depth_in == 0 && run.depth_out == 1);
-    TN_CHECK(run.ins[0].op == TN_ORDER_LEAF && run.ins[0].k0 == 0 && run.ins[0].k1 == 300 && !run.ins[0].more);
-    if (!TN_CHECK_OK(tn_order_param(&arena, 2, 2, (int64_t[]){10, 4}, (int64_t[]){0, 0}, &run))) return;
+    TN_CHECK(run.ins[0].op == TN_ORDER_LEAF && run.ins[0].k0 == 0 && run.ins[0].k1 == 300 &&
+             !run.ins[0].more);
+    if (!TN_CHECK_OK(tn_order_param(&arena, 2, 2, (int64_t[]){10, 4}, (int64_t[]){0, 0}, &run)))
+        return;
     static const tn_order_ins want[] = {
-        {TN_ORDER_LEAF, 1, 0, 0, 5}, {TN_ORDER_LEAF, 0, 1, 0, 2}, {TN_ORDER_LEAF, 1, 0, 5, 10}, {TN_ORDER_LEAF, 0, 1, 2, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},
+        {TN_ORDER_LEAF, 1, 0, 0, 5}, {TN_ORDER_LEAF, 0, 1, 0, 2}, {TN_ORDER_LEAF, 1, 0, 5, 10},
+        {TN_ORDER_LEAF, 0, 1, 2, 4}, {TN_ORDER_ADD, 0, 0, 0, 0},
     };
     TN_CHECK(run.n == TN_COUNT(want));
     for (int i = 0; i < TN_COUNT(want) && i < run.n; i++) {
         const tn_order_ins *x = &run.ins[i], *y = &want[i];
-        TN_CHECK(x->op == y->op && x->more == y->more && x->src == y->src && x->k0 == y->k0 && x->k1 == y->k1);
+        TN_CHECK(x->op == y->op && x->more == y->more && x->src == y->src && x->k0 == y->k0 &&
+                 x->k1 == y->k1);
     }
     tn_arena_fini(&arena);
 }
 
 /* ---- tokens ---- */
 
-static void run_tokens(machine *m, const tn_order_tokens *t, int64_t first, int64_t last, const int64_t *token, const float *a,
-                       const float *b)
+static void run_tokens(machine *m, const tn_order_tokens *t, int64_t first, int64_t last,
+                       const int64_t *token, const float *a, const float *b)
 {
     tn_arena arena = {0};
     tn_order_run run;
     int64_t extent = token[last] - token[first];
     const float *pa = a + token[first], *pb = b + token[first];
-    if (tn_order_tokens_run(t, &arena, first, last, &run) != TN_OK)
-        m->broken = true;
-    else
-        execute(m, &run, 1, &extent, &pa, &pb);
+    if (tn_order_tokens_run(t, &arena, first, last, &run) != TN_OK) m->broken = true;
+    else execute(m, &run, 1, &extent, &pa, &pb);
     tn_arena_fini(&arena);
 }
 
@@ -244,10 +252,12 @@ static void check_tokens(tn_order_grid g, int64_t B, int64_t S)
             if (last < n && m.depth > deepest) deepest = m.depth;
             first = last;
         } while (first < n);
-        TN_CHECK_MSG(!m.broken && m.depth == 1 && same_bits(m.stack[0], want.present ? want.value : 0.0f),
-                     "grid %d x %d, %lld x %lld tokens, runs of %lld leaves: %a, expected %a", g.seq, g.rows, (long long)B,
-                     (long long)S, (long long)step, (double)m.stack[0], (double)want.value);
-        TN_CHECK_MSG(tn_order_tokens_depth(t, step) == deepest, "runs of %lld leaves: depth %d, found %d", (long long)step,
+        TN_CHECK_MSG(
+            !m.broken && m.depth == 1 && same_bits(m.stack[0], want.present ? want.value : 0.0f),
+            "grid %d x %d, %lld x %lld tokens, runs of %lld leaves: %a, expected %a", g.seq, g.rows,
+            (long long)B, (long long)S, (long long)step, (double)m.stack[0], (double)want.value);
+        TN_CHECK_MSG(tn_order_tokens_depth(t, step) == deepest,
+                     "runs of %lld leaves: depth %d, found %d", (long long)step,
                      tn_order_tokens_depth(t, step), deepest);
     }
 out:
@@ -257,7 +267,8 @@ out:
     tn_arena_fini(&arena);
 }
 
-/* Data parallel: a rank that owns whole lanes computes a node of the tree with a grid of its own lanes. */
+/* Data parallel: a rank that owns whole lanes computes a node of the tree with a grid of its own
+ * lanes. */
 static void check_ranks(tn_order_grid g, int64_t B, int64_t S, int dp)
 {
     float *a = malloc((size_t)(B * S) * 4), *b = malloc((size_t)(B * S) * 4);
@@ -273,22 +284,26 @@ static void check_ranks(tn_order_grid g, int64_t B, int64_t S, int dp)
         machine m = {.depth = 0};
         int64_t extent = B / dp * S;
         const float *pa = a + d * extent, *pb = b + d * extent;
-        if (!TN_CHECK_OK(tn_order_tokens_build(&arena, (tn_order_grid){g.tp, g.seq, g.rows / dp}, B / dp, S, &t))) return;
-        if (!TN_CHECK_OK(tn_order_tokens_run(t, &arena, 0, tn_order_tokens_leaves(t), &run))) return;
+        if (!TN_CHECK_OK(tn_order_tokens_build(&arena, (tn_order_grid){g.tp, g.seq, g.rows / dp},
+                                               B / dp, S, &t)))
+            return;
+        if (!TN_CHECK_OK(tn_order_tokens_run(t, &arena, 0, tn_order_tokens_leaves(t), &run)))
+            return;
         execute(&m, &run, 1, &extent, &pa, &pb);
         broken = broken || m.broken;
         node[d] = (slot){true, m.stack[0]};
         tn_arena_fini(&arena);
     }
-    TN_CHECK_MSG(!broken && same_bits(rule_tree(node, dp).value, want.value), "%lld rows on %d ranks differ from one rank",
-                 (long long)B, dp);
+    TN_CHECK_MSG(!broken && same_bits(rule_tree(node, dp).value, want.value),
+                 "%lld rows on %d ranks differ from one rank", (long long)B, dp);
     free(a);
     free(b);
 }
 
 static void test_tokens(void)
 {
-    static const int64_t rows[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 20}, seqs[] = {0, 1, 3, 8, 11, 64, 100};
+    static const int64_t rows[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 20},
+                         seqs[] = {0, 1, 3, 8, 11, 64, 100};
     for (int i = 0; i < TN_COUNT(rows); i++)
         for (int j = 0; j < TN_COUNT(seqs); j++) {
             check_tokens((tn_order_grid){8, 8, 8}, rows[i], seqs[j]);
@@ -312,7 +327,8 @@ static void test_depth(void)
     const tn_order_tokens *t = NULL;
     if (!TN_CHECK_OK(tn_order_tokens_build(&arena, (tn_order_grid){8, 2, 512}, 512, 2, &t))) return;
     int deepest = tn_order_tokens_depth(t, 1);
-    TN_CHECK_MSG(deepest + 1 <= TN_ORDER_MAX_DEPTH, "%d levels between runs, one more inside", deepest);
+    TN_CHECK_MSG(deepest + 1 <= TN_ORDER_MAX_DEPTH, "%d levels between runs, one more inside",
+                 deepest);
     TN_CHECK(tn_order_tokens_depth(t, tn_order_tokens_leaves(t)) == 1);
     tn_arena_fini(&arena);
 }
@@ -321,11 +337,13 @@ static void test_cut(void)
 {
     for (int64_t units = 0; units <= 40; units++)
         for (int64_t n = 1; n <= 16; n *= 2) {
-            bool good = tn_order_cut(units * 3, units ? units : 0, 0, n) == 0 && tn_order_cut(units * 3, units, n, n) == units * 3;
+            bool good = tn_order_cut(units * 3, units ? units : 0, 0, n) == 0 &&
+                        tn_order_cut(units * 3, units, n, n) == units * 3;
             for (int64_t r = 0; r <= n; r++) {
                 int64_t k = tn_order_cut(units * 3, units, r, n);
                 good = good && k == rule_cut(r, n, units) * 3;
-                if (n % 2 == 0 && r % 2 == 0) good = good && k == tn_order_cut(units * 3, units, r / 2, n / 2);
+                if (n % 2 == 0 && r % 2 == 0)
+                    good = good && k == tn_order_cut(units * 3, units, r / 2, n / 2);
             }
             TN_CHECK_MSG(good, "%lld units in %lld parts", (long long)units, (long long)n);
         }
@@ -337,12 +355,16 @@ static void test_refused(void)
     tn_order_run run;
     const tn_order_tokens *t = NULL;
     int64_t extent = 8, units = 0;
-    TN_CHECK_FAILS(tn_order_param(&arena, 6, 1, &extent, &units, &run), TN_BAD_INPUT, "reduce_grid.tp: 6 is not a power of two");
+    TN_CHECK_FAILS(tn_order_param(&arena, 6, 1, &extent, &units, &run), TN_BAD_INPUT,
+                   "reduce_grid.tp: 6 is not a power of two");
     TN_CHECK_FAILS(tn_order_param(&arena, 0, 1, &extent, &units, &run), TN_BAD_INPUT, "use 1");
-    TN_CHECK_FAILS(tn_order_tokens_build(&arena, (tn_order_grid){8, 7, 8}, 1, 8, &t), TN_BAD_INPUT, "reduce_grid.seq: 7");
-    TN_CHECK_FAILS(tn_order_tokens_build(&arena, (tn_order_grid){8, 8, 4096}, 1, 8, &t), TN_BAD_INPUT, "use 512");
+    TN_CHECK_FAILS(tn_order_tokens_build(&arena, (tn_order_grid){8, 7, 8}, 1, 8, &t), TN_BAD_INPUT,
+                   "reduce_grid.seq: 7");
+    TN_CHECK_FAILS(tn_order_tokens_build(&arena, (tn_order_grid){8, 8, 4096}, 1, 8, &t),
+                   TN_BAD_INPUT, "use 512");
     tn_order_node node = {8, 1, &extent, &units, 16, 0};
-    TN_CHECK_FAILS(tn_order_param_node(&arena, &node, &run), TN_BAD_INPUT, "parallelism.tp: degree 16");
+    TN_CHECK_FAILS(tn_order_param_node(&arena, &node, &run), TN_BAD_INPUT,
+                   "parallelism.tp: degree 16");
     tn_arena_fini(&arena);
 }
 

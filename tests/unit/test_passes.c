@@ -58,8 +58,7 @@ static bool in_block(const char *path, const char *block, size_t n)
     return n && tn_recompute_block(path) == n && !strncmp(path, block, n);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * differentiate */
+/* ------------------------------------------------------------ differentiate */
 
 #define HEAD                                                                                       \
     "graph titan 1\nmesh pp=1 dp_replicate=1 dp_shard=1 cp=1 tp=2\nsums canonical tp=8 seq=4 "     \
@@ -152,8 +151,7 @@ static void gradients_refused(void)
     tn_graph_destroy(g);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * lower */
+/* ------------------------------------------------------------ lower */
 
 /* The levels that a carried sum keeps in memory, by running its program piece by piece. */
 static int levels_of(const tn_graph *g, const tn_node *n)
@@ -231,8 +229,7 @@ static void lower_refuses(void)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * fuse */
+/* ------------------------------------------------------------ fuse */
 
 static bool pointwise(uint16_t op)
 {
@@ -296,8 +293,7 @@ static void fusing(void)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * storage */
+/* ------------------------------------------------------------ storage */
 
 static void storing(void)
 {
@@ -337,8 +333,7 @@ static void storing(void)
     tn_graph_destroy(g);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * recompute */
+/* ------------------------------------------------------------ recompute */
 
 static int64_t forward_nodes(const tn_graph *g, const char *block, size_t n, tn_phase phase)
 {
@@ -429,8 +424,7 @@ static void recomputing(void)
              tn_recompute_block("7.x") == 1 && tn_recompute_block("l3.x.12.y.4") == 7);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * failing memory */
+/* ------------------------------------------------------------ failing memory */
 
 static tn_status all_passes(void *arg)
 {

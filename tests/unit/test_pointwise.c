@@ -1,5 +1,5 @@
-/* test_pointwise.c - every instruction against its formula in double; random programs, with outputs over inputs, against
- * their instructions run one by one through memory. */
+/* test_pointwise.c - every instruction against its formula in double; random programs, with outputs
+ * over inputs, against their instructions run one by one through memory. */
 #include "kernels/cpu/pointwise.h"
 #include "tests/cpu.h"
 
@@ -8,48 +8,118 @@
 typedef struct formula {
     tn_pointwise_op op;
     double (*f)(double a, double b);
-    double relative, absolute; /* error allowed: relative |f| + absolute (for gradients: per upstream gradient) */
+    double relative, absolute; /* error allowed: relative |f| + absolute (for gradients: per
+                                  upstream gradient) */
 } formula;
 
 static const float factor = 1.7f;
-static double f_add(double a, double b) { return a + b; }
-static double f_sub(double a, double b) { return a - b; }
-static double f_mul(double a, double b) { return a * b; }
-static double f_div(double a, double b) { return a / b; }
-static double f_neg(double a, double b) { return (void)b, -a; }
-static double f_scale(double a, double b) { return (void)b, a * (double)factor; }
-static double f_offset(double a, double b) { return (void)b, a + (double)factor; }
-static double f_sigmoid(double a, double b) { return (void)b, 1 / (1 + exp(-a)); }
-static double f_sigmoid_bwd(double dy, double y) { return dy * y * (1 - y); }
-static double f_silu(double a, double b) { return (void)b, a / (1 + exp(-a)); }
+static double f_add(double a, double b)
+{
+    return a + b;
+}
+static double f_sub(double a, double b)
+{
+    return a - b;
+}
+static double f_mul(double a, double b)
+{
+    return a * b;
+}
+static double f_div(double a, double b)
+{
+    return a / b;
+}
+static double f_neg(double a, double b)
+{
+    return (void)b, -a;
+}
+static double f_scale(double a, double b)
+{
+    return (void)b, a * (double)factor;
+}
+static double f_offset(double a, double b)
+{
+    return (void)b, a + (double)factor;
+}
+static double f_sigmoid(double a, double b)
+{
+    return (void)b, 1 / (1 + exp(-a));
+}
+static double f_sigmoid_bwd(double dy, double y)
+{
+    return dy * y * (1 - y);
+}
+static double f_silu(double a, double b)
+{
+    return (void)b, a / (1 + exp(-a));
+}
 static double f_silu_bwd(double dy, double x)
 {
     double s = 1 / (1 + exp(-x));
     return dy * s * (1 + x * (1 - s));
 }
 /* a/2 (1 + tanh(z)) = a / (1 + exp(-2z)), which does not lose the negative tail */
-static double gelu_z(double a) { return sqrt(2 / acos(-1.0)) * (a + 0.044715 * a * a * a); }
-static double f_gelu_tanh(double a, double b) { return (void)b, a / (1 + exp(-2 * gelu_z(a))); }
+static double gelu_z(double a)
+{
+    return sqrt(2 / acos(-1.0)) * (a + 0.044715 * a * a * a);
+}
+static double f_gelu_tanh(double a, double b)
+{
+    return (void)b, a / (1 + exp(-2 * gelu_z(a)));
+}
 static double f_gelu_tanh_bwd(double dy, double x)
 {
     double s = 1 / (1 + exp(-2 * gelu_z(x))), t = 1 / (1 + exp(2 * gelu_z(x)));
     return dy * (s + x * s * t * 2 * sqrt(2 / acos(-1.0)) * (1 + 3 * 0.044715 * x * x));
 }
-static double f_gelu_erf(double a, double b) { return (void)b, 0.5 * a * erfc(-a / sqrt(2)); }
+static double f_gelu_erf(double a, double b)
+{
+    return (void)b, 0.5 * a * erfc(-a / sqrt(2));
+}
 static double f_gelu_erf_bwd(double dy, double x)
 {
     return dy * (0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * acos(-1.0)));
 }
-static double f_relu(double a, double b) { return (void)b, a > 0 ? a : 0; }
-static double f_relu_bwd(double dy, double x) { return x > 0 ? dy : 0; }
-static double f_relu2(double a, double b) { return (void)b, a > 0 ? a * a : 0; }
-static double f_relu2_bwd(double dy, double x) { return x > 0 ? dy * 2 * x : 0; }
-static double f_tanh(double a, double b) { return (void)b, tanh(a); }
-static double f_tanh_bwd(double dy, double y) { return dy * (1 - y * y); }
-static double f_exp(double a, double b) { return (void)b, exp(a < (double)88.3f ? a : (double)88.3f); }
-static double f_square(double a, double b) { return (void)b, a * a; }
-static double f_sqrt(double a, double b) { return (void)b, sqrt(a); }
-static double f_copy(double a, double b) { return (void)b, a; }
+static double f_relu(double a, double b)
+{
+    return (void)b, a > 0 ? a : 0;
+}
+static double f_relu_bwd(double dy, double x)
+{
+    return x > 0 ? dy : 0;
+}
+static double f_relu2(double a, double b)
+{
+    return (void)b, a > 0 ? a * a : 0;
+}
+static double f_relu2_bwd(double dy, double x)
+{
+    return x > 0 ? dy * 2 * x : 0;
+}
+static double f_tanh(double a, double b)
+{
+    return (void)b, tanh(a);
+}
+static double f_tanh_bwd(double dy, double y)
+{
+    return dy * (1 - y * y);
+}
+static double f_exp(double a, double b)
+{
+    return (void)b, exp(a < (double)88.3f ? a : (double)88.3f);
+}
+static double f_square(double a, double b)
+{
+    return (void)b, a * a;
+}
+static double f_sqrt(double a, double b)
+{
+    return (void)b, sqrt(a);
+}
+static double f_copy(double a, double b)
+{
+    return (void)b, a;
+}
 
 static const formula formulas[] = {
     {TN_POINTWISE_ADD, f_add, 6e-8, 0},
@@ -67,7 +137,8 @@ static const formula formulas[] = {
     {TN_POINTWISE_SCALE, f_scale, 6e-8, 1e-45},
     {TN_POINTWISE_OFFSET, f_offset, 6e-8, 0},
     {TN_POINTWISE_SILU, f_silu, 4e-7, 1e-30},
-    {TN_POINTWISE_GELU_TANH, f_gelu_tanh, 2e-5, 1e-30}, /* 2z loses half an ulp, up to 88 times that in exp */
+    {TN_POINTWISE_GELU_TANH, f_gelu_tanh, 2e-5,
+     1e-30}, /* 2z loses half an ulp, up to 88 times that in exp */
     {TN_POINTWISE_GELU_ERF, f_gelu_erf, 5e-7, 1e-30},
     {TN_POINTWISE_RELU, f_relu, 0, 0},
     {TN_POINTWISE_RELU2, f_relu2, 6e-8, 1e-45},
@@ -86,12 +157,14 @@ static tn_pointwise_program single(tn_pointwise_op op)
 
 static void op_case(const formula *f, int64_t n, uint64_t seed)
 {
-    static const float special[] = {0, 1e-30f, -1e-30f, 0.625f, 5, -5, 13, -13, 40, -40, 87, -87, 95, -95, 1e4f, -1e4f};
+    static const float special[] = {0,  1e-30f, -1e-30f, 0.625f, 5,  -5,  13,   -13,
+                                    40, -40,    87,      -87,    95, -95, 1e4f, -1e4f};
     uint64_t s = seed;
     float *a = tn_test_uniform(&s, n, 8), *b = tn_test_uniform(&s, n, 8), *first = NULL;
     const tn_pointwise_program p = single(f->op);
     const bool gradient = tn_pointwise_binary(f->op) && f->op > TN_POINTWISE_DIV;
-    for (int64_t i = 0; i < n && i < TN_COUNT(special); i++) (gradient ? b : a)[n - 1 - i] = special[i];
+    for (int64_t i = 0; i < n && i < TN_COUNT(special); i++)
+        (gradient ? b : a)[n - 1 - i] = special[i];
     for (int64_t i = 0; i < n; i++) {
         if (f->op == TN_POINTWISE_SQRT) a[i] = fabsf(a[i]);
         if (f->op == TN_POINTWISE_SIGMOID_BWD) b[i] = 1 / (1 + expf(b[i]));
@@ -106,9 +179,11 @@ static void op_case(const formula *f, int64_t n, uint64_t seed)
     }
     for (int64_t i = 0; i < n; i++) {
         double want = f->f((double)a[i], (double)b[i]);
-        double allowed = f->relative * fabs(want) + f->absolute * (gradient ? 1 + fabs((double)a[i]) : 1);
-        TN_CHECK_MSG(fabs((double)first[i] - want) <= allowed, "op %d of %.9g, %.9g: %.9g, expected %.9g", (int)f->op,
-                     (double)a[i], (double)b[i], (double)first[i], want);
+        double allowed =
+            f->relative * fabs(want) + f->absolute * (gradient ? 1 + fabs((double)a[i]) : 1);
+        TN_CHECK_MSG(fabs((double)first[i] - want) <= allowed,
+                     "op %d of %.9g, %.9g: %.9g, expected %.9g", (int)f->op, (double)a[i],
+                     (double)b[i], (double)first[i], want);
     }
     tn_test_free(a);
     tn_test_free(b);
@@ -124,7 +199,8 @@ static void nan_case(void)
         for (int op = 0; op < TN_N_POINTWISE; op++) {
             const tn_pointwise_program p = single((tn_pointwise_op)op);
             tn_pointwise_run(&cpu, &(tn_pointwise_args){&p, 1, 1, {in, in + 1}, {&y}});
-            TN_CHECK_MSG(op == TN_POINTWISE_RELU_BWD || isnan(y), "op %d of NaN: %g", op, (double)y);
+            TN_CHECK_MSG(op == TN_POINTWISE_RELU_BWD || isnan(y), "op %d of NaN: %g", op,
+                         (double)y);
         }
 }
 
@@ -144,15 +220,19 @@ static void run_plainly(const tn_cpu *cpu, const setting *s, float *const *out)
     for (int r = 0; r < TN_POINTWISE_REGISTERS; r++) reg[r] = tn_test_floats(s->n);
     for (int i = 0; i < s->p.n_in; i++)
         for (int64_t k = 0; k < s->n; k++)
-            reg[i][k] = s->in[i][s->p.kind[i] == TN_POINTWISE_FULL ? k : s->p.kind[i] == TN_POINTWISE_ROW ? k % s->d : 0];
+            reg[i][k] = s->in[i][s->p.kind[i] == TN_POINTWISE_FULL  ? k
+                                 : s->p.kind[i] == TN_POINTWISE_ROW ? k % s->d
+                                                                    : 0];
     for (int i = 0; i < s->p.n_ins; i++) {
         const tn_pointwise_ins *ins = s->p.ins + i;
         tn_pointwise_program one = single((tn_pointwise_op)ins->op);
         one.ins[0].c = ins->c;
         const float *b = tn_pointwise_binary((tn_pointwise_op)ins->op) ? reg[ins->b] : reg[ins->a];
-        tn_pointwise_run(cpu, &(tn_pointwise_args){&one, s->n, s->n, {reg[ins->a], b}, {reg[ins->dst]}});
+        tn_pointwise_run(cpu,
+                         &(tn_pointwise_args){&one, s->n, s->n, {reg[ins->a], b}, {reg[ins->dst]}});
     }
-    for (int k = 0; k < s->p.n_out; k++) memcpy(out[k], reg[s->p.out[k]], (size_t)s->n * sizeof **out);
+    for (int k = 0; k < s->p.n_out; k++)
+        memcpy(out[k], reg[s->p.out[k]], (size_t)s->n * sizeof **out);
     for (int r = 0; r < TN_POINTWISE_REGISTERS; r++) tn_test_free(reg[r]);
 }
 
@@ -175,20 +255,25 @@ static void program_case(const setting *s, const char *what)
         float *mine[TN_POINTWISE_INPUTS + TN_POINTWISE_OUTPUTS], *in[TN_POINTWISE_INPUTS];
         int n = 0;
         for (int k = 0; k < s->p.n_in; k++) {
-            int64_t extent = s->p.kind[k] == TN_POINTWISE_FULL ? s->n : s->p.kind[k] == TN_POINTWISE_ROW ? s->d : 1;
+            int64_t extent = s->p.kind[k] == TN_POINTWISE_FULL  ? s->n
+                             : s->p.kind[k] == TN_POINTWISE_ROW ? s->d
+                                                                : 1;
             mine[n++] = in[k] = tn_test_copy(s->in[k], extent);
             a.in[k] = in[k];
         }
-        for (int k = 0; k < s->p.n_out; k++) a.out[k] = s->over[k] >= 0 ? in[s->over[k]] : (mine[n++] = tn_test_floats(s->n));
+        for (int k = 0; k < s->p.n_out; k++)
+            a.out[k] = s->over[k] >= 0 ? in[s->over[k]] : (mine[n++] = tn_test_floats(s->n));
         tn_pointwise_run(&cpu, &a);
         for (int k = 0; k < s->p.n_out; k++)
-            TN_CHECK_MSG(tn_test_intact(a.out[k], s->n) && equal_or_nan(a.out[k], want[k], s->n),
-                         "%s, %s, %d threads: output %d differs from its instructions run one by one", what,
-                         tn_isa_name(cpu.isa), tn_pool_threads(cpu.pool), k);
+            TN_CHECK_MSG(
+                tn_test_intact(a.out[k], s->n) && equal_or_nan(a.out[k], want[k], s->n),
+                "%s, %s, %d threads: output %d differs from its instructions run one by one", what,
+                tn_isa_name(cpu.isa), tn_pool_threads(cpu.pool), k);
         for (int k = 0; k < s->p.n_in; k++) {
             bool kept = true;
             for (int o = 0; o < s->p.n_out; o++) kept = kept && s->over[o] != k;
-            TN_CHECK(!kept || s->p.kind[k] != TN_POINTWISE_FULL || equal_or_nan(in[k], s->in[k], s->n));
+            TN_CHECK(!kept || s->p.kind[k] != TN_POINTWISE_FULL ||
+                     equal_or_nan(in[k], s->in[k], s->n));
         }
         while (n > 0) tn_test_free(mine[--n]);
     }
@@ -208,16 +293,19 @@ static void random_case(uint64_t seed)
     int known = s.p.n_in;
     for (int i = 0; i < s.p.n_in; i++) {
         s.in[i] = tn_test_uniform(&r, s.n, 3);
-        s.p.kind[i] = (uint8_t)(tn_test_below(&r, 3) ? TN_POINTWISE_FULL : 1 + tn_test_below(&r, 2));
+        s.p.kind[i] =
+            (uint8_t)(tn_test_below(&r, 3) ? TN_POINTWISE_FULL : 1 + tn_test_below(&r, 2));
     }
     for (int i = 0; i < s.p.n_ins; i++) {
         /* half of the instructions from those that may become gates */
-        static const uint8_t gates[] = {TN_POINTWISE_MUL, TN_POINTWISE_MUL, TN_POINTWISE_SILU, TN_POINTWISE_SILU_BWD};
+        static const uint8_t gates[] = {TN_POINTWISE_MUL, TN_POINTWISE_MUL, TN_POINTWISE_SILU,
+                                        TN_POINTWISE_SILU_BWD};
         int op = (int)tn_test_below(&r, 2 * TN_N_POINTWISE);
         int dst = s.p.n_in + (int)tn_test_below(&r, (known < regs ? known + 1 : regs) - s.p.n_in);
         if (op >= TN_N_POINTWISE) op = gates[op % 4];
-        s.p.ins[i] = (tn_pointwise_ins){(uint8_t)op, (uint8_t)dst, (uint8_t)tn_test_below(&r, known),
-                                        (uint8_t)tn_test_below(&r, known), 0.75f};
+        s.p.ins[i] =
+            (tn_pointwise_ins){(uint8_t)op, (uint8_t)dst, (uint8_t)tn_test_below(&r, known),
+                               (uint8_t)tn_test_below(&r, known), 0.75f};
         if (dst == known) known++;
     }
     uint32_t taken = 0;
@@ -234,24 +322,62 @@ static void random_case(uint64_t seed)
     for (int i = 0; i < s.p.n_in; i++) tn_test_free(s.in[i]);
 }
 
-/* Gated units forwards and backwards, with every activation, in several orders and register uses, in place. */
+/* Gated units forwards and backwards, with every activation, in several orders and register uses,
+ * in place. */
 static void gate_case(tn_pointwise_op f, tn_pointwise_op f_bwd, int64_t n)
 {
     const uint8_t F = (uint8_t)f, B = (uint8_t)f_bwd, M = TN_POINTWISE_MUL;
     const setting cases[] = {
         {.p = {2, 1, 2, {0}, {3}, {{F, 2, 0, 0, 0}, {M, 3, 2, 1, 0}}}, .over = {-1}},
         {.p = {2, 1, 2, {0}, {2}, {{F, 2, 0, 0, 0}, {M, 2, 1, 2, 0}}}, .over = {0}},
-        {.p = {2, 2, 2, {0}, {3, 2}, {{F, 2, 0, 0, 0}, {M, 3, 2, 1, 0}}}, .over = {1, -1}}, /* f(g) is wanted itself */
+        {.p = {2, 2, 2, {0}, {3, 2}, {{F, 2, 0, 0, 0}, {M, 3, 2, 1, 0}}},
+         .over = {1, -1}}, /* f(g) is wanted itself */
         {.p = {1, 1, 2, {0}, {2}, {{F, 1, 0, 0, 0}, {M, 2, 1, 1, 0}}}, .over = {0}},
         /* backwards: 0 = dy, 1 = g, 2 = u */
-        {.p = {3, 2, 4, {0}, {4, 6}, {{F, 3, 1, 0, 0}, {M, 4, 0, 3, 0}, {M, 5, 0, 2, 0}, {B, 6, 5, 1, 0}}}, .over = {2, 1}},
-        {.p = {3, 2, 4, {0}, {5, 4}, {{M, 3, 2, 0, 0}, {B, 4, 3, 1, 0}, {F, 3, 1, 0, 0}, {M, 5, 3, 0, 0}}}, .over = {0, 1}},
-        {.p = {3, 2, 4, {0}, {3, 4}, {{M, 4, 0, 2, 0}, {F, 3, 1, 0, 0}, {M, 3, 3, 0, 0}, {B, 4, 4, 1, 0}}}, .over = {1, 0}},
+        {.p = {3,
+               2,
+               4,
+               {0},
+               {4, 6},
+               {{F, 3, 1, 0, 0}, {M, 4, 0, 3, 0}, {M, 5, 0, 2, 0}, {B, 6, 5, 1, 0}}},
+         .over = {2, 1}},
+        {.p = {3,
+               2,
+               4,
+               {0},
+               {5, 4},
+               {{M, 3, 2, 0, 0}, {B, 4, 3, 1, 0}, {F, 3, 1, 0, 0}, {M, 5, 3, 0, 0}}},
+         .over = {0, 1}},
+        {.p = {3,
+               2,
+               4,
+               {0},
+               {3, 4},
+               {{M, 4, 0, 2, 0}, {F, 3, 1, 0, 0}, {M, 3, 3, 0, 0}, {B, 4, 4, 1, 0}}},
+         .over = {1, 0}},
         /* u is known only after du */
-        {.p = {3, 2, 5, {0}, {4, 6}, {{F, 3, 1, 0, 0}, {M, 4, 0, 3, 0}, {TN_POINTWISE_EXP, 7, 2, 0, 0}, {M, 5, 0, 7, 0}, {B, 6, 5, 1, 0}}},
+        {.p = {3,
+               2,
+               5,
+               {0},
+               {4, 6},
+               {{F, 3, 1, 0, 0},
+                {M, 4, 0, 3, 0},
+                {TN_POINTWISE_EXP, 7, 2, 0, 0},
+                {M, 5, 0, 7, 0},
+                {B, 6, 5, 1, 0}}},
          .over = {-1, -1}},
         /* du serves something else before dg is asked for */
-        {.p = {3, 2, 5, {0}, {7, 6}, {{F, 3, 1, 0, 0}, {M, 4, 0, 3, 0}, {TN_POINTWISE_EXP, 7, 4, 0, 0}, {M, 5, 0, 2, 0}, {B, 6, 5, 1, 0}}},
+        {.p = {3,
+               2,
+               5,
+               {0},
+               {7, 6},
+               {{F, 3, 1, 0, 0},
+                {M, 4, 0, 3, 0},
+                {TN_POINTWISE_EXP, 7, 4, 0, 0},
+                {M, 5, 0, 2, 0},
+                {B, 6, 5, 1, 0}}},
          .over = {0, 2}},
         /* swapped in place */
         {.p = {2, 2, 0, {0}, {1, 0}, {{0}}}, .over = {0, 1}},

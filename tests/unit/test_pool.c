@@ -1,4 +1,5 @@
-/* test_pool.c - every tile once, on any thread, with one floating-point environment, awake or asleep. */
+/* test_pool.c - every tile once, on any thread, with one floating-point environment, awake or
+ * asleep. */
 #include "engine/base/pool.h"
 #include "tests/test.h"
 
@@ -42,7 +43,8 @@ static void check_once(tn_pool *pool, int64_t n_tiles, counts *c)
     c->n_threads = tn_pool_threads(pool);
     tn_pool_run(pool, n_tiles, count_tile, c);
     bool once = atomic_load(&c->outside) == 0;
-    for (int64_t i = 0; i < MAX_TILES; i++) once = once && atomic_load(&c->tile[i]) == (i < n_tiles);
+    for (int64_t i = 0; i < MAX_TILES; i++)
+        once = once && atomic_load(&c->tile[i]) == (i < n_tiles);
     TN_CHECK_MSG(once, "%lld tiles on %d threads: not each once", (long long)n_tiles, c->n_threads);
 }
 
@@ -62,8 +64,8 @@ static void test_every_tile_once(void)
     free(c);
 }
 
-/* Runs that follow each other at once, and runs with gaps of about the time a worker spins: workers that are just going to
- * sleep, that wake late, and that are still leaving the run before. */
+/* Runs that follow each other at once, and runs with gaps of about the time a worker spins: workers
+ * that are just going to sleep, that wake late, and that are still leaving the run before. */
 static void add_tile(void *arg, int64_t tile, int thread)
 {
     (void)thread;
@@ -83,7 +85,8 @@ static void test_many_runs(void)
         if (atomic_load(&sum) != expected) break;
         if (i % 100 == 0) pause_ns((i / 100) * 500);
     }
-    TN_CHECK_MSG(atomic_load(&sum) == expected, "sum %lld, expected %lld", (long long)atomic_load(&sum), (long long)expected);
+    TN_CHECK_MSG(atomic_load(&sum) == expected, "sum %lld, expected %lld",
+                 (long long)atomic_load(&sum), (long long)expected);
     tn_pool_destroy(pool);
 }
 
@@ -114,16 +117,22 @@ static void test_threads_share(void)
     for (int i = 0; i < 20; i++) {
         meeting m = {0};
         tn_pool_run(pool, 2, meet, &m);
-        TN_CHECK_MSG(!atomic_load(&m.alone), "run %d: the second thread did not come within ten seconds", i);
+        TN_CHECK_MSG(!atomic_load(&m.alone),
+                     "run %d: the second thread did not come within ten seconds", i);
         if (i % 2) pause_ns(500000);
     }
     tn_pool_destroy(pool);
 }
 
 #if defined __x86_64__
-static void flush_to_zero(void) { __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040); }
+static void flush_to_zero(void)
+{
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+}
 #else
-static void flush_to_zero(void) { }
+static void flush_to_zero(void)
+{
+}
 #endif
 
 typedef struct arithmetic {
@@ -151,14 +160,16 @@ static void test_one_environment(void)
         fegetenv(&env);
         fesetround(FE_UPWARD);
         flush_to_zero();
-        bool created = tn_pool_create(n, &pool) == TN_OK; /* workers would inherit the environment */
+        bool created =
+            tn_pool_create(n, &pool) == TN_OK; /* workers would inherit the environment */
         if (created) tn_pool_run(pool, 256, compute, &a);
         int rounding = fegetround();
         fesetenv(&env);
         if (!TN_CHECK(created)) return;
         bool same = true;
         for (int i = 0; i < 256; i++)
-            same = same && a.denormal[i] == 0x1p-127f && a.third[i] == 0x1.555556p-2f && a.rounding[i] == FE_TONEAREST;
+            same = same && a.denormal[i] == 0x1p-127f && a.third[i] == 0x1.555556p-2f &&
+                   a.rounding[i] == FE_TONEAREST;
         TN_CHECK_MSG(same, "%d threads: a tile ran with another rounding or flushed to zero", n);
         TN_CHECK_MSG(rounding == FE_UPWARD, "the caller's environment was not restored");
         tn_pool_destroy(pool);

@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-/* ----------------------------------------------------------------------------------------------
- * the plain replay */
+/* ------------------------------------------------------------ the plain replay */
 
 enum { CELL = 64 };
 
@@ -181,8 +180,7 @@ static bool plainly_sound(const tn_program *p)
     return sound;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * sound programs */
+/* ------------------------------------------------------------ sound programs */
 
 /* Buffers live at least as long as their contents, and the bound is what those need: at every node,
  * over all iterations. */
@@ -354,8 +352,7 @@ static void kept_values(void)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------
- * damaged programs */
+/* ------------------------------------------------------------ damaged programs */
 
 static int64_t n_harmful, n_harmless;
 

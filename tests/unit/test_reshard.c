@@ -1,5 +1,5 @@
-/* test_reshard.c - redistribution plans: against a search written down again over whole placements, run on the blocks of all ranks,
- * never more bytes than axis by axis, in time, and as text. */
+/* test_reshard.c - redistribution plans: against a search written down again over whole placements,
+ * run on the blocks of all ranks, never more bytes than axis by axis, in time, and as text. */
 #include "tests/blocks.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 static tn_reshard_links random_links(void)
 {
     tn_reshard_links l;
-    for (int a = 0; a < TN_N_AXES; a++) l.axis[a] = (tn_reshard_link){1e-7 * draw(100), 1e-8 * draw(400), 1e9 * (1 + draw(400))};
+    for (int a = 0; a < TN_N_AXES; a++)
+        l.axis[a] = (tn_reshard_link){1e-7 * draw(100), 1e-8 * draw(400), 1e9 * (1 + draw(400))};
     return l;
 }
 
@@ -26,7 +27,7 @@ static tn_layout random_layout(int rank, bool pending)
     return l;
 }
 
-/* ---------------------------------------------------------------------------------------------- the search, written down again */
+/* ------------------------------------------------------------ the search, written down again */
 
 enum { MAX_PLACES = 4000 };
 
@@ -54,7 +55,8 @@ static void enumerate(brute *b, tn_layout l, unsigned left)
     if (b->n == MAX_PLACES) abort();
     b->place[b->n] = l;
     int64_t bytes = 4;
-    for (int d = 0; d < b->v->rank; d++) bytes *= tn_layout_largest(&l, b->mesh, d, b->v->dim[d].extent, 0);
+    for (int d = 0; d < b->v->rank; d++)
+        bytes *= tn_layout_largest(&l, b->mesh, d, b->v->dim[d].extent, 0);
     b->local[b->n++] = bytes;
     for (int a = 0; a < TN_N_AXES; a++) {
         if (!(left >> a & 1)) continue;
@@ -86,11 +88,13 @@ static bool divides(const brute *b, const tn_layout *l, int d)
 static bool one_step(const brute *b, int i, int j, double *bytes, double *seconds)
 {
     const tn_layout *x = &b->place[i], *y = &b->place[j];
-    int c[TN_N_AXES], n = 0, ranks = 1, s_to_r = 0, s_to_s = 0, p_to_s = 0, p_to_r = 0, r_to_s = 0, to_p = 0;
+    int c[TN_N_AXES], n = 0, ranks = 1, s_to_r = 0, s_to_s = 0, p_to_s = 0, p_to_r = 0, r_to_s = 0,
+                      to_p = 0;
     bool one_from = true, one_to = true, ordered = true;
     double start = 0, hop = 0, speed = 1e300;
     for (int a = 0; a < TN_N_AXES; a++) {
-        if (x->type[a] == y->type[a] && x->dim[a] == y->dim[a] && x->order[a] == y->order[a]) continue;
+        if (x->type[a] == y->type[a] && x->dim[a] == y->dim[a] && x->order[a] == y->order[a])
+            continue;
         c[n++] = a;
         ranks *= b->mesh->size[a];
         start = fmax(start, b->links->axis[a].start_s);
@@ -102,14 +106,17 @@ static bool one_step(const brute *b, int i, int j, double *bytes, double *second
         p_to_r += x->type[a] == TN_TYPE_P && y->type[a] == TN_TYPE_R;
         r_to_s += x->type[a] == TN_TYPE_R && y->type[a] == TN_TYPE_S;
         to_p += x->type[a] != TN_TYPE_P && y->type[a] == TN_TYPE_P && b->to.type[a] == TN_TYPE_P;
-        if ((p_to_s || p_to_r) && x->type[a] == TN_TYPE_P && b->to.type[a] == TN_TYPE_P) return false;
+        if ((p_to_s || p_to_r) && x->type[a] == TN_TYPE_P && b->to.type[a] == TN_TYPE_P)
+            return false;
     }
     for (int k = 1; k < n; k++) {
         one_from &= x->dim[c[k]] == x->dim[c[0]];
         one_to &= y->dim[c[k]] == y->dim[c[0]];
-        for (int m = 0; m < k; m++) ordered &= (x->order[c[k]] > x->order[c[m]]) == (y->order[c[k]] > y->order[c[m]]);
+        for (int m = 0; m < k; m++)
+            ordered &= (x->order[c[k]] > x->order[c[m]]) == (y->order[c[k]] > y->order[c[m]]);
     }
-    double larger = (double)(b->local[i] > b->local[j] ? b->local[i] : b->local[j]), share = larger - floor(larger / ranks);
+    double larger = (double)(b->local[i] > b->local[j] ? b->local[i] : b->local[j]),
+           share = larger - floor(larger / ranks);
     *bytes = *seconds = 0;
     int hops = ranks - 1;
     if (n == 0) return false;
@@ -120,13 +127,16 @@ static bool one_step(const brute *b, int i, int j, double *bytes, double *second
     if (s_to_r == n && one_from) *bytes = share;
     else if (p_to_s == n && one_to) *bytes = share;
     else if (p_to_r == n) *bytes = 2 * share, hops *= 2;
-    else if (s_to_s == n && one_from && one_to && x->dim[c[0]] != y->dim[c[0]] && ordered) *bytes = share;
+    else if (s_to_s == n && one_from && one_to && x->dim[c[0]] != y->dim[c[0]] && ordered)
+        *bytes = share;
     else {
         if (n != 2 || s_to_s + s_to_r + r_to_s != 2 || s_to_r != r_to_s) return false;
         int p = c[0], q = c[1];
-        bool trade = x->type[p] == y->type[q] && x->dim[p] == y->dim[q] && x->order[p] == y->order[q] && x->type[q] == y->type[p] &&
+        bool trade = x->type[p] == y->type[q] && x->dim[p] == y->dim[q] &&
+                     x->order[p] == y->order[q] && x->type[q] == y->type[p] &&
                      x->dim[q] == y->dim[p] && x->order[q] == y->order[p];
-        bool neighbours = s_to_s == 2 && x->dim[p] == x->dim[q] && abs(x->order[p] - x->order[q]) == 1 && divides(b, x, x->dim[p]);
+        bool neighbours = s_to_s == 2 && x->dim[p] == x->dim[q] &&
+                          abs(x->order[p] - x->order[q]) == 1 && divides(b, x, x->dim[p]);
         if (!trade || (b->mesh->size[p] != b->mesh->size[q] && !neighbours)) return false;
         *bytes = larger;
         hops = 1;
@@ -158,7 +168,8 @@ static double solve(brute *b, bool by_bytes)
     }
 }
 
-static void compare(const tn_mesh *mesh, const tn_reshard_links *links, const tn_value *v, const tn_layout *to, int *faster)
+static void compare(const tn_mesh *mesh, const tn_reshard_links *links, const tn_value *v,
+                    const tn_layout *to, int *faster)
 {
     static brute b;
     tn_arena arena = {0};
@@ -167,7 +178,8 @@ static void compare(const tn_mesh *mesh, const tn_reshard_links *links, const tn
     tn_layout base = tn_layout_all(TN_TYPE_R), from = plain(v->layout), goal = plain(*to);
     b.mesh = mesh, b.links = links, b.v = v, b.to = *to, b.n = 0;
     for (int a = 0; a < TN_N_AXES; a++) {
-        bool rests = mesh->size[a] == 1 || (v->layout.type[a] == TN_TYPE_P && to->type[a] == TN_TYPE_P);
+        bool rests =
+            mesh->size[a] == 1 || (v->layout.type[a] == TN_TYPE_P && to->type[a] == TN_TYPE_P);
         if (!rests) moves |= 1u << a;
         else if (from.type[a] == TN_TYPE_P) base.type[a] = TN_TYPE_P;
     }
@@ -180,19 +192,30 @@ static void compare(const tn_mesh *mesh, const tn_reshard_links *links, const tn
     char x[96], y[96];
     tn_layout_print(&v->layout, x, sizeof x);
     tn_layout_print(to, y, sizeof y);
-    if (!TN_CHECK_OK(tn_reshard_plan(mesh, links, v, to, &arena, &r)) || !TN_CHECK(b.start >= 0 && b.goal >= 0)) return;
+    if (!TN_CHECK_OK(tn_reshard_plan(mesh, links, v, to, &arena, &r)) ||
+        !TN_CHECK(b.start >= 0 && b.goal >= 0))
+        return;
     double least = solve(&b, false);
     if (fabs(r.seconds - least) <= 1e-9 * least) ++*faster;
-    else TN_CHECK_MSG((double)r.bytes == solve(&b, true), "%s to %s: %.9g s and %lld bytes, there is a way in %.9g s", x, y, r.seconds, (long long)r.bytes, least);
-    TN_CHECK_MSG(r.seconds >= least * (1 - 1e-9), "%s to %s: %.9g s, less than there is", x, y, r.seconds);
-    TN_CHECK_MSG(r.bytes <= r.by_axis_bytes, "%s to %s: %lld bytes, axis by axis %lld", x, y, (long long)r.bytes, (long long)r.by_axis_bytes);
+    else
+        TN_CHECK_MSG((double)r.bytes == solve(&b, true),
+                     "%s to %s: %.9g s and %lld bytes, there is a way in %.9g s", x, y, r.seconds,
+                     (long long)r.bytes, least);
+    TN_CHECK_MSG(r.seconds >= least * (1 - 1e-9), "%s to %s: %.9g s, less than there is", x, y,
+                 r.seconds);
+    TN_CHECK_MSG(r.bytes <= r.by_axis_bytes, "%s to %s: %lld bytes, axis by axis %lld", x, y,
+                 (long long)r.bytes, (long long)r.by_axis_bytes);
     tn_arena_fini(&arena);
 }
 
 static void against_brute_force(void)
 {
     static const int64_t extents[][3] = {{32, 16, 8}, {7, 12, 5}, {64, 3, 16}, {24, 24, 24}};
-    static const tn_mesh meshes[] = {{1, {2, 4, 1, 2}}, {1, {1, 3, 2, 4}}, {1, {2, 1, 2, 2}}, {1, {1, 8, 1, 4}}, {1, {4, 4, 1, 4}}};
+    static const tn_mesh meshes[] = {{1, {2, 4, 1, 2}},
+                                     {1, {1, 3, 2, 4}},
+                                     {1, {2, 1, 2, 2}},
+                                     {1, {1, 8, 1, 4}},
+                                     {1, {4, 4, 1, 4}}};
     int n = 0, fastest = 0;
     for (int i = 0; i < 500; i++) {
         int rank = 2 + draw(2);
@@ -208,7 +231,8 @@ static void against_brute_force(void)
                 int order = 0;
                 for (int o = 0; o < TN_N_AXES; o++)
                     for (int a = 0; a < TN_N_AXES; a++)
-                        if (l->type[a] == TN_TYPE_S && l->dim[a] == d && l->order[a] == o) axes[order++] = (tn_axis)a;
+                        if (l->type[a] == TN_TYPE_S && l->dim[a] == d && l->order[a] == o)
+                            axes[order++] = (tn_axis)a;
                 for (int o = 0; o < order; o++) tn_layout_shard(&m, axes[o], d);
             }
             for (int a = 0; a < TN_N_AXES; a++)
@@ -230,11 +254,15 @@ static void against_brute_force(void)
     TN_CHECK_MSG(fastest * 10 >= n * 8, "only %d of %d plans are the fastest", fastest, n);
 }
 
-/* ---------------------------------------------------------------------------------------------- the steps, done on blocks */
+/* ------------------------------------------------------------ the steps, done on blocks */
 
 static void run_plans(void)
 {
-    static const tn_mesh meshes[] = {{1, {2, 2, 2, 2}}, {1, {1, 3, 2, 4}}, {1, {2, 3, 1, 2}}, {1, {3, 3, 1, 3}}, {1, {1, 1, 1, 3}}};
+    static const tn_mesh meshes[] = {{1, {2, 2, 2, 2}},
+                                     {1, {1, 3, 2, 4}},
+                                     {1, {2, 3, 1, 2}},
+                                     {1, {3, 3, 1, 3}},
+                                     {1, {1, 1, 1, 3}}};
     static const int64_t extents[][3] = {{8, 8, 4}, {7, 12, 5}, {3, 9, 12}, {12, 6, 6}};
     static world w;
     static int global[MAX_ELEMENTS];
@@ -264,7 +292,9 @@ static void run_plans(void)
             bool did = do_step(&w, &r.step[k], &received);
             right &= did && all_as(&w, &r.step[k].after, global);
             kinds[r.step[k].kind]++;
-            bool grows = r.step[k].kind == TN_RESHARD_ALL_GATHER; /* uneven blocks: a rank with the smallest one receives more than the average */
+            bool grows =
+                r.step[k].kind == TN_RESHARD_ALL_GATHER; /* uneven blocks: a rank with the smallest
+                                                            one receives more than the average */
             if (e == extents[0] && i % 5 == 0 && grows) TN_CHECK(received == r.step[k].bytes);
         }
         tn_text text = {0};
@@ -275,10 +305,12 @@ static void run_plans(void)
         TN_CHECK(r.bytes <= r.by_axis_bytes);
         tn_arena_fini(&arena);
     }
-    for (int k = 0; k < TN_RESHARD_KINDS; k++) TN_CHECK_MSG(kinds[k] >= 5, "%s was done %d times only", tn_reshard_kind_name((tn_reshard_kind)k), kinds[k]);
+    for (int k = 0; k < TN_RESHARD_KINDS; k++)
+        TN_CHECK_MSG(kinds[k] >= 5, "%s was done %d times only",
+                     tn_reshard_kind_name((tn_reshard_kind)k), kinds[k]);
 }
 
-/* ---------------------------------------------------------------------------------------------- known plans */
+/* ------------------------------------------------------------ known plans */
 
 static void known(void)
 {
@@ -286,23 +318,64 @@ static void known(void)
         tn_mesh mesh;
         const char *from, *to, *plan;
         int64_t bytes;
-    } cases[] = { /* [64,1024,256] f32: 64 MiB */
+    } cases[] = {
+        /* [64,1024,256] f32: 64 MiB */
         {{1, {1, 1, 1, 4}}, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:R}", "nothing moves", 0},
         {{1, {1, 1, 1, 4}}, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:I}", "nothing moves", 0},
-        {{1, {1, 1, 1, 4}}, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1 tp:I}", "all_reduce tp: 96.0 MiB, 101 ms", 96 << 20},
+        {{1, {1, 1, 1, 4}},
+         "{dp:0 cp:1 tp:P}",
+         "{dp:0 cp:1 tp:I}",
+         "all_reduce tp: 96.0 MiB, 101 ms",
+         96 << 20},
         {{1, {1, 1, 1, 4}}, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:P}", "pad tp", 0},
         {{1, {1, 1, 1, 4}}, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:P}", "pad tp of dim 2", 0},
-        {{1, {1, 2, 1, 4}}, "{dp:0 cp:1.0 tp:1.1}", "{dp:0 cp:1 tp:R}", "all_gather tp of dim 1: 24.0 MiB, 25.2 ms", 24 << 20},
-        {{1, {1, 2, 1, 4}}, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1.0 tp:1.1}", "reduce_scatter tp to dim 1: 24.0 MiB, 25.2 ms", 24 << 20},
-        {{1, {2, 2, 1, 1}}, "{dp:0 cp:R tp:R}", "{dp:1 cp:R tp:R}", "all_to_all dp_replicate,dp_shard of dim 0 to dim 1: 12.0 MiB, 12.6 ms", 12 << 20},
-        {{1, {2, 2, 1, 1}}, "{dp:0 cp:R tp:R}", "{dp:R cp:R tp:R}", "all_gather dp_replicate,dp_shard of dim 0: 48.0 MiB, 50.3 ms", 48 << 20},
-        {{1, {2, 2, 1, 1}}, "{dp:P cp:R tp:R}", "{dp:I cp:R tp:R}", "all_reduce dp_replicate,dp_shard: 96.0 MiB, 101 ms", 96 << 20},
-        {{1, {1, 2, 1, 2}}, "{dp:0.0 cp:R tp:0.2}", "{dp:0.1 cp:R tp:0.0}", "permute dp_shard,tp: 16.0 MiB, 16.8 ms", 16 << 20},
-        {{1, {1, 4, 1, 4}}, "{dp:0 cp:R tp:R}", "{dp:R cp:R tp:0}", "permute dp_shard,tp: 16.0 MiB, 16.8 ms", 16 << 20},
-        {{1, {1, 2, 1, 4}}, "{dp:0 cp:R tp:R}", "{dp:R cp:R tp:0}",
-         "slice tp to dim 0; permute dp_shard,tp of dim 0: 8.00 MiB, 8.40 ms; all_gather dp_shard of dim 0: 8.00 MiB, 8.40 ms", 16 << 20},
-        {{1, {1, 2, 1, 4}}, "{dp:0 cp:R tp:P}", "{dp:1 cp:R tp:2}",
-         "reduce_scatter tp to dim 2: 24.0 MiB, 25.2 ms; all_to_all dp_shard of dim 0 to dim 1: 4.00 MiB, 4.20 ms", 28 << 20},
+        {{1, {1, 2, 1, 4}},
+         "{dp:0 cp:1.0 tp:1.1}",
+         "{dp:0 cp:1 tp:R}",
+         "all_gather tp of dim 1: 24.0 MiB, 25.2 ms",
+         24 << 20},
+        {{1, {1, 2, 1, 4}},
+         "{dp:0 cp:1 tp:P}",
+         "{dp:0 cp:1.0 tp:1.1}",
+         "reduce_scatter tp to dim 1: 24.0 MiB, 25.2 ms",
+         24 << 20},
+        {{1, {2, 2, 1, 1}},
+         "{dp:0 cp:R tp:R}",
+         "{dp:1 cp:R tp:R}",
+         "all_to_all dp_replicate,dp_shard of dim 0 to dim 1: 12.0 MiB, 12.6 ms",
+         12 << 20},
+        {{1, {2, 2, 1, 1}},
+         "{dp:0 cp:R tp:R}",
+         "{dp:R cp:R tp:R}",
+         "all_gather dp_replicate,dp_shard of dim 0: 48.0 MiB, 50.3 ms",
+         48 << 20},
+        {{1, {2, 2, 1, 1}},
+         "{dp:P cp:R tp:R}",
+         "{dp:I cp:R tp:R}",
+         "all_reduce dp_replicate,dp_shard: 96.0 MiB, 101 ms",
+         96 << 20},
+        {{1, {1, 2, 1, 2}},
+         "{dp:0.0 cp:R tp:0.2}",
+         "{dp:0.1 cp:R tp:0.0}",
+         "permute dp_shard,tp: 16.0 MiB, 16.8 ms",
+         16 << 20},
+        {{1, {1, 4, 1, 4}},
+         "{dp:0 cp:R tp:R}",
+         "{dp:R cp:R tp:0}",
+         "permute dp_shard,tp: 16.0 MiB, 16.8 ms",
+         16 << 20},
+        {{1, {1, 2, 1, 4}},
+         "{dp:0 cp:R tp:R}",
+         "{dp:R cp:R tp:0}",
+         "slice tp to dim 0; permute dp_shard,tp of dim 0: 8.00 MiB, 8.40 ms; all_gather dp_shard "
+         "of dim 0: 8.00 MiB, 8.40 ms",
+         16 << 20},
+        {{1, {1, 2, 1, 4}},
+         "{dp:0 cp:R tp:P}",
+         "{dp:1 cp:R tp:2}",
+         "reduce_scatter tp to dim 2: 24.0 MiB, 25.2 ms; all_to_all dp_shard of dim 0 to dim 1: "
+         "4.00 MiB, 4.20 ms",
+         28 << 20},
     };
     static const int64_t extent[3] = {64, 1024, 256};
     for (int i = 0; i < TN_COUNT(cases); i++) {
@@ -310,7 +383,10 @@ static void known(void)
         tn_arena arena = {0};
         tn_reshard r;
         tn_text text = {0};
-        if (!TN_CHECK_MSG(tn_layout_parse(cases[i].from, &from) && tn_layout_parse(cases[i].to, &to), "case %d", i)) continue;
+        if (!TN_CHECK_MSG(tn_layout_parse(cases[i].from, &from) &&
+                              tn_layout_parse(cases[i].to, &to),
+                          "case %d", i))
+            continue;
         tn_value v = value_of(3, extent, from);
         if (TN_CHECK_OK(tn_reshard_plan(&cases[i].mesh, &even_links, &v, &to, &arena, &r))) {
             tn_reshard_print(&r, &text);
@@ -326,17 +402,20 @@ static void known(void)
     tn_reshard r;
     tn_value v = value_of(2, extent, from);
     to.type[TN_AXIS_TP] = TN_TYPE_V;
-    TN_CHECK_FAILS(tn_reshard_plan(&mesh, &even_links, &v, &to, &arena, &r), TN_BAD_INPUT, "axis tp: no way from R to V; V has no global meaning");
+    TN_CHECK_FAILS(tn_reshard_plan(&mesh, &even_links, &v, &to, &arena, &r), TN_BAD_INPUT,
+                   "axis tp: no way from R to V; V has no global meaning");
     to = from;
     tn_layout_shard(&to, TN_AXIS_TP, 2);
-    TN_CHECK_FAILS(tn_reshard_plan(&mesh, &even_links, &v, &to, &arena, &r), TN_BAD_INPUT, "axis tp: S(2) of a value with 2 dims; the last dim is S(1)");
+    TN_CHECK_FAILS(tn_reshard_plan(&mesh, &even_links, &v, &to, &arena, &r), TN_BAD_INPUT,
+                   "axis tp: S(2) of a value with 2 dims; the last dim is S(1)");
     tn_arena_fini(&arena);
     tn_mesh large = {1, {2, 4, 1, 8}};
     tn_reshard_links g = tn_reshard_guess(&large, 8);
-    TN_CHECK(g.axis[TN_AXIS_TP].bytes_per_s > g.axis[TN_AXIS_DP_SHARD].bytes_per_s && g.axis[TN_AXIS_TP].hop_s < g.axis[0].hop_s);
+    TN_CHECK(g.axis[TN_AXIS_TP].bytes_per_s > g.axis[TN_AXIS_DP_SHARD].bytes_per_s &&
+             g.axis[TN_AXIS_TP].hop_s < g.axis[0].hop_s);
 }
 
-/* ---------------------------------------------------------------------------------------------- time */
+/* ------------------------------------------------------------ time */
 
 static int by_value(const void *a, const void *b)
 {
@@ -375,7 +454,9 @@ static void in_time(void)
             tn_arena_fini(&arena);
         }
         qsort(s, N, sizeof *s, by_value);
-        printf("reshard: 4 axes, %d dims: median %.0f us, p99 %.0f us, at most %d placements, %zu KiB\n", rank, 1e6 * s[N / 2], 1e6 * s[N * 99 / 100], states, most >> 10);
+        printf("reshard: 4 axes, %d dims: median %.0f us, p99 %.0f us, at most %d placements, %zu "
+               "KiB\n",
+               rank, 1e6 * s[N / 2], 1e6 * s[N * 99 / 100], states, most >> 10);
     }
 }
 

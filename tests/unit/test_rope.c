@@ -2,7 +2,8 @@
 #include "kernels/cpu/rope.h"
 #include "tests/cpu.h"
 
-/* Angles by another way than the table: the frequency of dim i is theta^(-2i/d) = exp(-2i/d ln theta). */
+/* Angles by another way than the table: the frequency of dim i is theta^(-2i/d) = exp(-2i/d ln
+ * theta). */
 static double frequency(int64_t i, int64_t d, double theta, const tn_rope_scaling *s)
 {
     const double f = exp(-2.0 * (double)i / (double)d * log(theta)), two_pi = 2 * acos(-1.0);
@@ -28,7 +29,8 @@ static void table_case(int64_t positions, int64_t d, double theta, const tn_rope
     free(want);
 }
 
-/* theta 5e5, d 16, original 32: dim 0 (wavelength 6.3 < 32/4) is kept, the others (32.4 and more > 32/1) are stretched by 8. */
+/* theta 5e5, d 16, original 32: dim 0 (wavelength 6.3 < 32/4) is kept, the others (32.4 and more >
+ * 32/1) are stretched by 8. */
 static void scaling_case(void)
 {
     const tn_rope_scaling s = {8, 1, 4, 32};
@@ -43,7 +45,8 @@ static void apply_case(int64_t tokens, int64_t heads, int64_t d, int64_t gap, ui
 {
     uint64_t r = seed;
     const int64_t n = tokens * heads * d, max = 50, stride = heads * d + gap;
-    float *x = tn_test_uniform(&r, n, 1), *wide = tn_test_floats(tokens * stride), *table = tn_test_floats(max * d);
+    float *x = tn_test_uniform(&r, n, 1), *wide = tn_test_floats(tokens * stride),
+          *table = tn_test_floats(max * d);
     float *first[2] = {0};
     int32_t *positions = malloc((size_t)tokens * sizeof *positions);
     double *want = tn_test_doubles(n);
@@ -53,8 +56,10 @@ static void apply_case(int64_t tokens, int64_t heads, int64_t d, int64_t gap, ui
         positions[t] = (int32_t)tn_test_below(&r, max);
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < d / 2; i++) {
-                double angle = (double)positions[t] * frequency(i, d, 10000, NULL), *y = want + (t * heads + h) * d;
-                double a = (double)x[(t * heads + h) * d + i], b = (double)x[(t * heads + h) * d + d / 2 + i];
+                double angle = (double)positions[t] * frequency(i, d, 10000, NULL),
+                       *y = want + (t * heads + h) * d;
+                double a = (double)x[(t * heads + h) * d + i],
+                       b = (double)x[(t * heads + h) * d + d / 2 + i];
                 y[i] = a * cos(angle) - b * sin(angle);
                 y[i + d / 2] = b * cos(angle) + a * sin(angle);
             }
@@ -68,11 +73,14 @@ static void apply_case(int64_t tokens, int64_t heads, int64_t d, int64_t gap, ui
         tn_test_same("rope", &cpu, y, n, &first[0]);
         /* in place inside a wider buffer: the same values, the gaps as they were */
         float *inside = tn_test_copy(wide, tokens * stride);
-        tn_rope_apply(&cpu, &(tn_rope_args){tokens, heads, d, stride, stride, inside, table, positions, false, inside});
+        tn_rope_apply(&cpu, &(tn_rope_args){tokens, heads, d, stride, stride, inside, table,
+                                            positions, false, inside});
         bool same = true;
         for (int64_t t = 0; t < tokens; t++) {
-            same = same && memcmp(inside + t * stride, y + t * heads * d, (size_t)(heads * d) * sizeof *y) == 0;
-            for (int64_t k = heads * d; k < stride; k++) same = same && tn_test_is_poison(inside[t * stride + k]);
+            same = same && memcmp(inside + t * stride, y + t * heads * d,
+                                  (size_t)(heads * d) * sizeof *y) == 0;
+            for (int64_t k = heads * d; k < stride; k++)
+                same = same && tn_test_is_poison(inside[t * stride + k]);
         }
         TN_CHECK(same);
         tn_test_free(inside);

@@ -1,4 +1,5 @@
-/* safetensors: what is read is what was written, every other file is refused with its place, nothing crashes.
+/* safetensors: what is read is what was written, every other file is refused with its place,
+ * nothing crashes.
  *
  * Files are made here byte by byte (craft), not by the writer under test. */
 #include "checkpoints/safetensors.h"
@@ -60,9 +61,11 @@ static void reading(void)
     TN_CHECK_TEXT(tn_safetensors_metadata(f, "format"), "pt");
     TN_CHECK(!tn_safetensors_metadata(f, "w") && !tn_safetensors_find(f, "x") &&
              !tn_safetensors_find(f, "__metadata__"));
-    const tn_safetensors_tensor *w = tn_safetensors_find(f, "w"), *none = tn_safetensors_find(f, "none");
+    const tn_safetensors_tensor *w = tn_safetensors_find(f, "w"),
+                                *none = tn_safetensors_find(f, "none");
     TN_CHECK(w->rank == 2 && w->shape[0] == 2 && w->shape[1] == 3 && w->n == 6 && w->bytes == 24);
-    TN_CHECK(w->dtype == TN_SAFETENSORS_F32 && *(const unsigned char *)w->data == 3); /* and unaligned */
+    TN_CHECK(w->dtype == TN_SAFETENSORS_F32 &&
+             *(const unsigned char *)w->data == 3); /* and unaligned */
     TN_CHECK(none->rank == 2 && none->n == 0 && none->bytes == 0);
     TN_CHECK(tn_safetensors_find(f, "b")->rank == 0 && tn_safetensors_find(f, "b")->n == 1);
     float got[6];
@@ -76,15 +79,18 @@ static void reading(void)
     TN_CHECK_FAILS(tn_safetensors_require(f, "w", 2, wrong, &t), TN_BAD_INPUT,
                    "'w' has shape [2, 3]; it must be [2, 4]");
     TN_CHECK_FAILS(tn_safetensors_require(f, "w", 1, any, &t), TN_BAD_INPUT, "it must be [-1]");
-    TN_CHECK_FAILS(tn_safetensors_require(f, "v", 2, any, &t), TN_BAD_INPUT, "no tensor 'v' among its 3");
+    TN_CHECK_FAILS(tn_safetensors_require(f, "v", 2, any, &t), TN_BAD_INPUT,
+                   "no tensor 'v' among its 3");
     tn_safetensors_close(f);
     tn_safetensors_close(NULL);
-    TN_CHECK_FAILS(tn_safetensors_open(tn_scratch_path("absent"), &f), TN_BAD_INPUT, "absent: cannot open");
+    TN_CHECK_FAILS(tn_safetensors_open(tn_scratch_path("absent"), &f), TN_BAD_INPUT,
+                   "absent: cannot open");
     TN_CHECK_FAILS(tn_safetensors_open(tn_scratch_folder, &f), TN_BAD_INPUT, "cannot map");
-    TN_CHECK_FAILS(tn_safetensors_open(tn_scratch_text("empty", ""), &f), TN_BAD_INPUT, "ends at byte 0");
+    TN_CHECK_FAILS(tn_safetensors_open(tn_scratch_text("empty", ""), &f), TN_BAD_INPUT,
+                   "ends at byte 0");
 }
 
-#define T(name, dtype, shape, offsets)                                                                             \
+#define T(name, dtype, shape, offsets)                                                             \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 static void header_refusals(void)
@@ -96,17 +102,20 @@ static void header_refusals(void)
     refuses("{}x", 0, "expected strict JSON");
     refuses("{\"a\":1,}", 0, "expected strict JSON");
     refuses("{" T("a", "U8", "[1]", "[0,1]") "," T("a", "U8", "[1]", "[0,1]") "}", 1, "duplicate");
-    refuses("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "duplicate");
+    refuses("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+            "duplicate");
     refuses("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate");
     refuses("{\"\\u0000\":1}", 0, "expected strict JSON");
     refuses("{\"\xff\":1}", 0, "expected strict JSON");
-    refuses("{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ 'a' is a whole number; it must be a string");
+    refuses("{\"__metadata__\":{\"a\":1}}", 0,
+            "__metadata__ 'a' is a whole number; it must be a string");
     refuses("{\"__metadata__\":[]}", 0, "__metadata__ is a list");
     refuses("{\"a\":3}", 0, "tensor 'a' is a whole number; it must be an object");
     refuses("{" T("", "U8", "[1]", "[0,1]") "}", 1, "empty name");
     refuses("{" T("a\\nb", "U8", "[1]", "[0,1]") "}", 1, "'a?b': control character");
     refuses("{" T("a\\u009bb", "U8", "[1]", "[0,1]") "}", 1, "'a?b': control character");
-    refuses("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\\n\":0}}", 1, "unknown key 'x?'");
+    refuses("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\\n\":0}}", 1,
+            "unknown key 'x?'");
     refuses("{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype is null");
     refuses("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "shape is null");
     refuses("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "data_offsets must be two");
@@ -115,7 +124,8 @@ static void header_refusals(void)
     char name[TN_SAFETENSORS_MAX_NAME + 2], header[ROOM];
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = 0;
-    snprintf(header, sizeof header, "{\"%s\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", name);
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", name);
     refuses(header, 1, "a name of 513 bytes; at most 512");
 }
 
@@ -125,12 +135,17 @@ static void tensor_refusals(void)
     refuses("{" T("a", "f32", "[1]", "[0,4]") "}", 4, "dtype 'f32'");
     refuses("{" T("a", "F3\\u001b[31m", "[1]", "[0,4]") "}", 4, "dtype 'F3?[31m'");
     refuses(
-        "{" T("a", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa4y", "[1]", "[0,4]") "}",
+        "{" T("a", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa4y",
+              "[1]", "[0,4]") "}",
         4,
-        "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is not known"); /* whole characters */
-    refuses("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "dtype is a whole number");
+        "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is not known"); /* whole
+                                                                                                 characters
+                                                                                               */
+    refuses("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+            "dtype is a whole number");
     refuses("{" T("a", "U8", "1", "[0,1]") "}", 1, "shape is a whole number; it must be a list");
-    refuses("{" T("a", "U8", "[-1]", "[0,1]") "}", 1, "extent 0 of its shape is no whole number >= 0");
+    refuses("{" T("a", "U8", "[-1]", "[0,1]") "}", 1,
+            "extent 0 of its shape is no whole number >= 0");
     refuses("{" T("a", "U8", "[1,1.0]", "[0,1]") "}", 1, "extent 1 of its shape");
     refuses("{" T("a", "U8", "[true]", "[0,1]") "}", 1, "extent 0 of its shape");
     refuses("{" T("a", "U8", "[9223372036854775808]", "[0,1]") "}", 1, "expected strict JSON");
@@ -139,19 +154,23 @@ static void tensor_refusals(void)
             "shape [4294967296, 4294967296] overflows");
     refuses("{" T("a", "F32", "[4611686018427387904]", "[0,1]") "}", 1, "overflows");
     refuses("{" T("a", "U8", "[4294967296,4294967296,0]", "[0,0]") "}", 0, "overflows");
-    refuses("{" T("a", "F32", "[2]", "[0,4]") "}", 4, "data_offsets [0, 4] hold 4 bytes, but F32 [2] takes 8");
+    refuses("{" T("a", "F32", "[2]", "[0,4]") "}", 4,
+            "data_offsets [0, 4] hold 4 bytes, but F32 [2] takes 8");
     refuses("{" T("a", "U8", "[1]", "[1,0]") "}", 1, "data_offsets must be two");
     refuses("{" T("a", "U8", "[1]", "[-1,0]") "}", 1, "data_offsets must be two");
     refuses("{" T("a", "U8", "[1]", "[0,1,2]") "}", 1, "data_offsets must be two");
     refuses("{" T("a", "U8", "[1]", "[0.0,1]") "}", 1, "data_offsets must be two");
     refuses("{" T("a", "U8", "[1]", "{}") "}", 1, "data_offsets must be two");
-    refuses("{" T("a", "U8", "[9]", "[0,9]") "}", 8, "end at offset 70, but the file at 69; truncated?");
-    refuses("{" T("a", "U8", "[1]", "[9223372036854775806,9223372036854775807]") "}", 1, "truncated?");
+    refuses("{" T("a", "U8", "[9]", "[0,9]") "}", 8,
+            "end at offset 70, but the file at 69; truncated?");
+    refuses("{" T("a", "U8", "[1]", "[9223372036854775806,9223372036854775807]") "}", 1,
+            "truncated?");
     refuses("{" T("a", "U8", "[4]", "[0,4]") "," T("b", "U8", "[4]", "[3,7]") "}", 7,
             "tensors 'a' and 'b' overlap");
     refuses("{" T("a", "U8", "[4]", "[0,4]") "," T("b", "U8", "[4]", "[0,4]") "}", 4, "overlap");
     refuses("{" T("a", "U8", "[4]", "[0,4]") "," T("b", "U8", "[0]", "[2,2]") "}", 4, "overlap");
-    refuses("{" T("b", "U8", "[4]", "[5,9]") "," T("a", "U8", "[4]", "[0,4]") "}", 9, "1 bytes before tensor 'b'");
+    refuses("{" T("b", "U8", "[4]", "[5,9]") "," T("a", "U8", "[4]", "[0,4]") "}", 9,
+            "1 bytes before tensor 'b'");
     refuses("{" T("a", "U8", "[4]", "[1,5]") "}", 5, "1 bytes before tensor 'a'");
     refuses("{" T("a", "U8", "[4]", "[0,4]") "}", 7, "3 bytes at the end belong to no tensor");
     refuses("{}", 1, "1 bytes at the end");
@@ -167,7 +186,8 @@ static void lengths(void)
                    "header length 100000001; at most 100000000");
     n = UINT64_MAX;
     memcpy(b.bytes, &n, 8);
-    TN_CHECK_FAILS(tn_safetensors_parse("a", b.bytes, b.n, &f), TN_BAD_INPUT, "header length 18446744073709551615");
+    TN_CHECK_FAILS(tn_safetensors_parse("a", b.bytes, b.n, &f), TN_BAD_INPUT,
+                   "header length 18446744073709551615");
     n = 3;
     memcpy(b.bytes, &n, 8);
     TN_CHECK_FAILS(tn_safetensors_parse("a", b.bytes, b.n, &f), TN_BAD_INPUT,
@@ -193,7 +213,8 @@ static void lengths(void)
     tn_text_fini(&t);
 }
 
-/* Every prefix is refused; every flipped bit is refused or leaves a file whose tensors can all be read. */
+/* Every prefix is refused; every flipped bit is refused or leaves a file whose tensors can all be
+ * read. */
 static void broken(void)
 {
     blob whole = craft(two, TWO_DATA);
@@ -201,7 +222,8 @@ static void broken(void)
         tn_safetensors *f = NULL;
         void *exact = malloc(n ? n : 1); /* the address sanitizer watches its end */
         memcpy(exact, whole.bytes, n);
-        TN_CHECK_MSG(tn_safetensors_parse("a", exact, n, &f) == TN_BAD_INPUT && !f, "%zu bytes of %zu", n, whole.n);
+        TN_CHECK_MSG(tn_safetensors_parse("a", exact, n, &f) == TN_BAD_INPUT && !f,
+                     "%zu bytes of %zu", n, whole.n);
         free(exact);
     }
     for (size_t bit = 0; bit < 8 * (whole.n - TWO_DATA); bit++) {
@@ -210,7 +232,8 @@ static void broken(void)
         b.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
         if (tn_safetensors_parse("a", b.bytes, b.n, &f) != TN_OK) continue;
         int64_t bytes = 0;
-        for (int64_t i = 0; i < tn_safetensors_count(f); i++) bytes += tn_safetensors_get(f, i)->bytes;
+        for (int64_t i = 0; i < tn_safetensors_count(f); i++)
+            bytes += tn_safetensors_get(f, i)->bytes;
         TN_CHECK_MSG(bytes == TWO_DATA, "bit %zu: %lld bytes in tensors", bit, (long long)bytes);
         tn_safetensors_close(f);
     }
@@ -239,13 +262,12 @@ static void halves(void)
     TN_CHECK_OK(tn_safetensors_to_f64(&f16, 0, N, d_n));
     int64_t bad = 0;
     for (unsigned i = 0; i < N; i++) {
-        uint32_t got, kept = (uint32_t)(i & 0x8000) << 16 | 0x7f800000u | (uint32_t)(i & 1023) << 13;
+        uint32_t got,
+            kept = (uint32_t)(i & 0x8000) << 16 | 0x7f800000u | (uint32_t)(i & 1023) << 13;
         double v = half_value(i);
         memcpy(&got, &f_n[i], 4);
-        if (isnan(v))
-            bad += got != kept || !isnan(d_n[i]);
-        else
-            bad += (double)f_n[i] != v || d_n[i] != v || !signbit(f_n[i]) != !(i & 0x8000);
+        if (isnan(v)) bad += got != kept || !isnan(d_n[i]);
+        else bad += (double)f_n[i] != v || d_n[i] != v || !signbit(f_n[i]) != !(i & 0x8000);
     }
     TN_CHECK_MSG(bad == 0, "%lld of 65536 f16 patterns", (long long)bad);
     TN_CHECK_OK(tn_safetensors_to_f32(&bf16, 0, N, f_n));
@@ -263,7 +285,8 @@ static void halves(void)
 
 static void conversions(void)
 {
-    static const double f64[] = {1.0, -0.0, 0.1, 1e300, 5e-324, INFINITY, NAN, 1 + 0x1p-24, 1 + 0x1.8p-24};
+    static const double f64[] = {1.0,      -0.0, 0.1,         1e300,        5e-324,
+                                 INFINITY, NAN,  1 + 0x1p-24, 1 + 0x1.8p-24};
     static const int64_t i64[] = {0, INT32_MIN, INT32_MAX, -100},
                          wide[] = {7, (int64_t)INT32_MAX + 1, INT32_MIN - 1LL};
     static const int32_t i32[] = {INT32_MIN, 5};
@@ -272,7 +295,8 @@ static void conversions(void)
     int32_t i[4];
     tn_safetensors_tensor t = tn_weights_tensor(TN_SAFETENSORS_F64, f64, TN_COUNT(f64));
     TN_CHECK_OK(tn_safetensors_to_f32(&t, 0, t.n, f));
-    TN_CHECK(f[0] == 1 && signbit(f[1]) && f[2] == 0.1f && isinf(f[3]) && f[4] == 0 && isinf(f[5]) && isnan(f[6]));
+    TN_CHECK(f[0] == 1 && signbit(f[1]) && f[2] == 0.1f && isinf(f[3]) && f[4] == 0 &&
+             isinf(f[5]) && isnan(f[6]));
     TN_CHECK(f[7] == 1 && f[8] == 1 + 0x1p-23f); /* nearest, ties to even */
     TN_CHECK_OK(tn_safetensors_to_f64(&t, 1, 4, d));
     TN_CHECK(memcmp(d, f64 + 1, sizeof(double) * 4) == 0);
@@ -285,8 +309,10 @@ static void conversions(void)
                    "has dtype I64; here it must be F32, F16, BF16 or F64");
     TN_CHECK_FAILS(tn_safetensors_to_f64(&t, 0, 0, d), TN_BAD_INPUT, "has dtype I64");
     t = tn_weights_tensor(TN_SAFETENSORS_I64, wide, 3);
-    TN_CHECK_FAILS(tn_safetensors_to_i32(&t, 0, 3, i), TN_BAD_INPUT, "element 1: 2147483648 does not fit int32");
-    TN_CHECK_FAILS(tn_safetensors_to_i32(&t, 2, 1, i), TN_BAD_INPUT, "element 2: -2147483649 does not fit int32");
+    TN_CHECK_FAILS(tn_safetensors_to_i32(&t, 0, 3, i), TN_BAD_INPUT,
+                   "element 1: 2147483648 does not fit int32");
+    TN_CHECK_FAILS(tn_safetensors_to_i32(&t, 2, 1, i), TN_BAD_INPUT,
+                   "element 2: -2147483649 does not fit int32");
     t = tn_weights_tensor(TN_SAFETENSORS_I32, i32, 2);
     TN_CHECK_OK(tn_safetensors_to_i32(&t, 1, 1, i));
     TN_CHECK(i[0] == 5);
@@ -309,7 +335,8 @@ static tn_status fill(void *arg, int64_t i, int64_t begin, int64_t count, void *
     int64_t each = tn_safetensors_dtype_bytes(s->specs[i].dtype);
     if (++s->n_calls == s->fail_at) TN_FAIL(TN_FAILED, "source: told to fail");
     if (count * each > s->largest) s->largest = count * each;
-    for (int64_t b = 0; b < count * each; b++) ((unsigned char *)out)[b] = pattern(i, begin * each + b);
+    for (int64_t b = 0; b < count * each; b++)
+        ((unsigned char *)out)[b] = pattern(i, begin * each + b);
     return TN_OK;
 }
 
@@ -324,8 +351,12 @@ static const char *const metadata[][2] = {{"format", "pt"}, {"odd", "\"\\\n\t\x0
 
 static tn_safetensors_content content_of(source *s)
 {
-    return (tn_safetensors_content){
-        .specs = specs, .n = TN_COUNT(specs), .metadata = metadata, .n_metadata = 2, .source = fill, .arg = s};
+    return (tn_safetensors_content){.specs = specs,
+                                    .n = TN_COUNT(specs),
+                                    .metadata = metadata,
+                                    .n_metadata = 2,
+                                    .source = fill,
+                                    .arg = s};
 }
 
 static void writing(void)
@@ -348,11 +379,13 @@ static void writing(void)
         TN_CHECK(t && t->dtype == specs[i].dtype &&
                  (uintptr_t)t->data % (size_t)tn_safetensors_dtype_bytes(t->dtype) == 0);
         int64_t bad = 0;
-        for (int64_t b = 0; t && b < t->bytes; b++) bad += ((const unsigned char *)t->data)[b] != pattern(i, b);
+        for (int64_t b = 0; t && b < t->bytes; b++)
+            bad += ((const unsigned char *)t->data)[b] != pattern(i, b);
         TN_CHECK_MSG(bad == 0, "%s: %lld wrong bytes", specs[i].name, (long long)bad);
     }
     /* the reference implementation's order: dtype descending, then name */
-    const char *order[] = {"wide", "double", "a \"quoted\\", "b.weight", "empty", "\xc3\xa4", "z.half", "bytes"};
+    const char *order[] = {"wide",  "double",   "a \"quoted\\", "b.weight",
+                           "empty", "\xc3\xa4", "z.half",       "bytes"};
     for (int i = 1; i < TN_COUNT(order); i++)
         TN_CHECK_MSG((const char *)tn_safetensors_find(f, order[i - 1])->data +
                              tn_safetensors_find(f, order[i - 1])->bytes ==
@@ -361,7 +394,8 @@ static void writing(void)
     tn_safetensors_close(f);
 
     /* one small file, byte for byte */
-    blob want = craft("{\"attn0\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}    ", 8);
+    blob want =
+        craft("{\"attn0\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}    ", 8);
     const int64_t shape[] = {1, 2};
     const tn_safetensors_spec small = {"attn0", TN_SAFETENSORS_F32, 2, shape};
     for (int64_t i = 0; i < 8; i++) want.bytes[want.n - 8 + (size_t)i] = pattern(0, i);
@@ -391,13 +425,19 @@ static void write_refuses(tn_safetensors_spec a, const char *part)
 static void write_refusals(void)
 {
     const int64_t huge[] = {INT64_MAX / 4, 1, 2}, negative[] = {-1}, half[] = {INT64_MAX / 4 - 1};
-    write_refuses((tn_safetensors_spec){"a", TN_SAFETENSORS_F16, 1, one_shape}, "two tensors named 'a'");
-    write_refuses((tn_safetensors_spec){"", TN_SAFETENSORS_F32, 1, one_shape}, "cannot be the name");
-    write_refuses((tn_safetensors_spec){"__metadata__", TN_SAFETENSORS_F32, 1, one_shape}, "cannot be the name");
-    write_refuses((tn_safetensors_spec){"x\ny", TN_SAFETENSORS_F32, 1, one_shape}, "'x?y' cannot be the name");
+    write_refuses((tn_safetensors_spec){"a", TN_SAFETENSORS_F16, 1, one_shape},
+                  "two tensors named 'a'");
+    write_refuses((tn_safetensors_spec){"", TN_SAFETENSORS_F32, 1, one_shape},
+                  "cannot be the name");
+    write_refuses((tn_safetensors_spec){"__metadata__", TN_SAFETENSORS_F32, 1, one_shape},
+                  "cannot be the name");
+    write_refuses((tn_safetensors_spec){"x\ny", TN_SAFETENSORS_F32, 1, one_shape},
+                  "'x?y' cannot be the name");
     write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 3, huge}, "shape out of range");
-    write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 1, negative}, "shape out of range");
-    write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 9, one_shape}, "shape out of range");
+    write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 1, negative},
+                  "shape out of range");
+    write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 9, one_shape},
+                  "shape out of range");
     write_refuses((tn_safetensors_spec){"b", TN_SAFETENSORS_F32, 1, half},
                   "the size of all tensors overflows at 'b'");
 }
@@ -432,8 +472,8 @@ static void failing_writes(void)
         int64_t n = 0;
         tn_fault_arm(faults[i].place, faults[i].hits);
         tn_status st = write_again(&s);
-        TN_CHECK_MSG(st != TN_OK && strstr(tn_error_text(), "again.safetensors"), "fault %d: '%s'", i,
-                     tn_error_text());
+        TN_CHECK_MSG(st != TN_OK && strstr(tn_error_text(), "again.safetensors"), "fault %d: '%s'",
+                     i, tn_error_text());
         tn_fault_clear();
         TN_CHECK_OK(tn_file_read(path, 100, &text, &n));
         TN_CHECK_TEXT(text, "old");

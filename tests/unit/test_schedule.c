@@ -1,4 +1,5 @@
-/* Named schedules: closed forms to the tick, the published table, lists that are refused for what they need. */
+/* Named schedules: closed forms to the tick, the published table, lists that are refused for what
+ * they need. */
 #include "graph/schedule.h"
 #include "tests/test.h"
 
@@ -26,14 +27,16 @@ static bool run(const char *name, trial *t, tn_schedule_report *keep)
     tn_schedule *s = NULL;
     tn_schedule_report r = {0};
     for (int i = 0; i < t->p * t->v; i++) times[i] = (tn_schedule_time){t->f, t->b, t->w};
-    bool ok = TN_CHECK_OK(tn_schedule_generate(&o, &s)) && TN_CHECK_OK(tn_schedule_simulate(s, &costs, true, &r));
+    bool ok = TN_CHECK_OK(tn_schedule_generate(&o, &s)) &&
+              TN_CHECK_OK(tn_schedule_simulate(s, &costs, true, &r));
     tn_schedule_destroy(s);
     if (!ok) return false;
     t->ideal = r.ideal;
     t->step = r.step_bubble;
     t->span = r.span_bubble;
     t->peak = r.peak;
-    TN_CHECK(r.ideal == t->m * t->v * (t->f + t->b + t->w) && r.makespan == r.ideal + r.step_bubble);
+    TN_CHECK(r.ideal == t->m * t->v * (t->f + t->b + t->w) &&
+             r.makespan == r.ideal + r.step_bubble);
     if (keep) *keep = r;
     else tn_schedule_report_fini(&r);
     return true;
@@ -51,10 +54,11 @@ static int64_t least(int64_t a, int64_t b)
 
 static void same(const char *name, const trial *t, int64_t step, int64_t peak)
 {
-    TN_CHECK_MSG(t->step == step && t->peak == peak,
-                 "%s, p %d, v %d, m %d, f %lld, b %lld, w %lld: bubble %lld, peak %d; expected %lld, %lld", name,
-                 t->p, t->v, t->m, (long long)t->f, (long long)t->b, (long long)t->w, (long long)t->step, t->peak,
-                 (long long)step, (long long)peak);
+    TN_CHECK_MSG(
+        t->step == step && t->peak == peak,
+        "%s, p %d, v %d, m %d, f %lld, b %lld, w %lld: bubble %lld, peak %d; expected %lld, %lld",
+        name, t->p, t->v, t->m, (long long)t->f, (long long)t->b, (long long)t->w,
+        (long long)t->step, t->peak, (long long)step, (long long)peak);
 }
 
 /* Any f, b, w (zero, too), any microbatches; of 1F1B the peak of every rank. */
@@ -78,7 +82,8 @@ static void closed_chunks(trial t)
     t.m = (t.m / t.p + 1) * t.p;
     if (!run("Interleaved1F1B", &t, &r)) return;
     same("Interleaved1F1B", &t, (p - 1) * each, least(2 * (p - 1) + (v - 1) * p + 1, t.m * v));
-    for (int32_t i = 0; i < t.p; i++) TN_CHECK(r.ranks[i].peak == least(2 * (p - 1 - i) + (v - 1) * p + 1, t.m * v));
+    for (int32_t i = 0; i < t.p; i++)
+        TN_CHECK(r.ranks[i].peak == least(2 * (p - 1 - i) + (v - 1) * p + 1, t.m * v));
     tn_schedule_report_fini(&r);
 }
 
@@ -89,7 +94,8 @@ static void closed_zero_bubble(trial t)
     h.v = 1;
     h.m = t.p + t.m - 1;
     if (run("ZBH1", &h, NULL)) same("ZBH1", &h, form, p);
-    if (t.w <= t.f && t.w <= t.b) TN_CHECK(form == (p - 1) * (t.f + t.b - t.w)); /* the usual formula */
+    if (t.w <= t.f && t.w <= t.b)
+        TN_CHECK(form == (p - 1) * (t.f + t.b - t.w)); /* the usual formula */
     t.m = t.p * (int32_t)draw(1, 4);
     if (run("InterleavedZeroBubble", &t, NULL)) same("InterleavedZeroBubble", &t, form, p * t.v);
 }
@@ -121,7 +127,8 @@ static void test_closed_forms(void)
     }
 }
 
-/* Published: p = 8, m = 32, STEP and SPAN bubble in percent of the ideal. A rank's stages are 240 ticks in v chunks. */
+/* Published: p = 8, m = 32, STEP and SPAN bubble in percent of the ideal. A rank's stages are 240
+ * ticks in v chunks. */
 static void test_table(void)
 {
     static const struct {
@@ -153,13 +160,15 @@ static void test_table(void)
         t.w = (int64_t)(rows[i].w * unit);
         t.hop = (int64_t)(rows[i].hop * 240 + .5);
         if (!run(rows[i].name, &t, NULL)) continue;
-        double step = 100.0 * (double)t.step / (double)t.ideal, span = 100.0 * (double)t.span / (double)t.ideal;
-        TN_CHECK_MSG(step > rows[i].step - .051 && step < rows[i].step + .051 && span > rows[i].span - .051 &&
-                         span < rows[i].span + .051,
-                     "row %d, %s: %.3f / %.3f, expected %.2f / %.2f", i, rows[i].name, step, span, rows[i].step,
-                     rows[i].span);
+        double step = 100.0 * (double)t.step / (double)t.ideal,
+               span = 100.0 * (double)t.span / (double)t.ideal;
+        TN_CHECK_MSG(step > rows[i].step - .051 && step < rows[i].step + .051 &&
+                         span > rows[i].span - .051 && span < rows[i].span + .051,
+                     "row %d, %s: %.3f / %.3f, expected %.2f / %.2f", i, rows[i].name, step, span,
+                     rows[i].step, rows[i].span);
     }
-    /* With hops the table's greedy lists have 12.6 and 7.3; lists filled for the hop are shorter. */
+    /* With hops the table's greedy lists have 12.6 and 7.3; lists filled for the hop are shorter.
+     */
     trial h = {.p = 8, .m = 32, .v = 1, .f = 20, .b = 20, .w = 20, .hop = 2},
           z = {.p = 8, .m = 32, .v = 2, .f = 10, .b = 10, .w = 10, .hop = 2};
     if (run("ZBH1", &h, NULL))
@@ -168,7 +177,8 @@ static void test_table(void)
         TN_CHECK_MSG(z.step * 1000 <= z.ideal * 61, "ZBV with hops: %lld", (long long)z.step);
 }
 
-/* Few microbatches and odd times: never worse than what a simpler schedule takes, and never above its memory. */
+/* Few microbatches and odd times: never worse than what a simpler schedule takes, and never above
+ * its memory. */
 static void test_zero_bubble_never_loses(void)
 {
     for (int i = 0; i < 300; i++) {
@@ -181,10 +191,11 @@ static void test_zero_bubble_never_loses(void)
                    .v = 1},
               plain = z;
         if (run("ZBH1", &z, NULL) && run("1F1B", &plain, NULL))
-            TN_CHECK_MSG(z.step <= plain.step && z.peak <= z.p, "ZBH1 %lld, 1F1B %lld, peak %d", (long long)z.step,
-                         (long long)plain.step, z.peak);
+            TN_CHECK_MSG(z.step <= plain.step && z.peak <= z.p, "ZBH1 %lld, 1F1B %lld, peak %d",
+                         (long long)z.step, (long long)plain.step, z.peak);
         z.v = 2;
-        if (run("ZBVZeroBubble", &z, NULL)) TN_CHECK(z.peak <= 2 * z.p && z.step >= (z.p - 1) * z.f);
+        if (run("ZBVZeroBubble", &z, NULL))
+            TN_CHECK(z.peak <= 2 * z.p && z.step >= (z.p - 1) * z.f);
     }
 }
 
@@ -195,14 +206,17 @@ static void test_refused(void)
         int32_t p, v, m;
         const char *part;
     } rows[] = {
-        {"1F1b", 4, 1, 8, "no schedule '1F1b'; did you mean '1F1B'?; there are 1F1B, GPipe, Interleaved1F1B"},
+        {"1F1b", 4, 1, 8,
+         "no schedule '1F1b'; did you mean '1F1B'?; there are 1F1B, GPipe, Interleaved1F1B"},
         {"PipelineScheduleSingle", 4, 1, 8, "no schedule 'PipelineScheduleSingle'"},
         {"1F1B", 4, 2, 8, "1F1B needs exactly 1 stage per rank, here are 2; nearest: 1"},
         {"GPipe", 4, 3, 8, "GPipe needs exactly 1 stage per rank, here are 3; nearest: 1"},
         {"ZBH1", 4, 2, 8, "ZBH1 needs exactly 1 stage per rank"},
-        {"Interleaved1F1B", 4, 1, 8, "Interleaved1F1B needs at least 2 stages per rank, here are 1; nearest: 2"},
+        {"Interleaved1F1B", 4, 1, 8,
+         "Interleaved1F1B needs at least 2 stages per rank, here are 1; nearest: 2"},
         {"LoopedBFS", 4, 1, 8, "LoopedBFS needs at least 2 stages per rank"},
-        {"ZBVZeroBubble", 4, 3, 8, "ZBVZeroBubble needs exactly 2 stages per rank, here are 3; nearest: 2"},
+        {"ZBVZeroBubble", 4, 3, 8,
+         "ZBVZeroBubble needs exactly 2 stages per rank, here are 3; nearest: 2"},
         {"ZBVZeroBubble", 4, 1, 8, "nearest: 2"},
         {"Interleaved1F1B", 4, 2, 6, "multiples of pipeline_parallel_degree = 4; nearest: 4 or 8"},
         {"Interleaved1F1B", 4, 2, 3, "multiples of pipeline_parallel_degree = 4; nearest: 4"},
@@ -235,7 +249,8 @@ static void test_types(void)
             tn_schedule_options o = {type->name, p, type->default_stages, 2 * p, NULL};
             if (!TN_CHECK_OK(tn_schedule_generate(&o, &s))) continue;
             bool split = false;
-            for (int64_t i = 0; i < s->lists[0].n; i++) split = split || s->lists[0].actions[i].kind == TN_SCHEDULE_W;
+            for (int64_t i = 0; i < s->lists[0].n; i++)
+                split = split || s->lists[0].actions[i].kind == TN_SCHEDULE_W;
             TN_CHECK(split == type->splits && s->n_stages == p * type->default_stages);
             for (int32_t i = 0; i < s->n_stages; i++)
                 TN_CHECK(s->rank_of[i] == (type->v_style ? tn_schedule_v_rank(p, i) : i % p));
@@ -243,12 +258,14 @@ static void test_types(void)
         }
     }
     TN_CHECK(n == 7 && !tn_schedule_type_at(-1));
-    TN_CHECK(tn_schedule_v_rank(4, 3) == 3 && tn_schedule_v_rank(4, 4) == 3 && tn_schedule_v_rank(4, 7) == 0);
+    TN_CHECK(tn_schedule_v_rank(4, 3) == 3 && tn_schedule_v_rank(4, 4) == 3 &&
+             tn_schedule_v_rank(4, 7) == 0);
 }
 
 static tn_status all_of_it(void *name)
 {
-    static const tn_schedule_time times[] = {{3, 4, 2}, {5, 4, 3}, {3, 6, 2}, {3, 4, 2}, {3, 4, 2}, {9, 9, 9}};
+    static const tn_schedule_time times[] = {{3, 4, 2}, {5, 4, 3}, {3, 6, 2},
+                                             {3, 4, 2}, {3, 4, 2}, {9, 9, 9}};
     tn_schedule_costs costs = {times, 1};
     tn_schedule_options o = {name, 3, 2, 3, &costs};
     tn_schedule *s = NULL;

@@ -1,5 +1,5 @@
-/* The validator: every fault of a list is named, and on lists drawn at random it agrees with a plain search for the
- * order of things, start times and slots among them. */
+/* The validator: every fault of a list is named, and on lists drawn at random it agrees with a
+ * plain search for the order of things, start times and slots among them. */
 #include "graph/schedule.h"
 #include "tests/test.h"
 
@@ -26,16 +26,18 @@ static tn_schedule *named(const char *name, int32_t p, int32_t v, int32_t m)
 static tn_schedule *any(void)
 {
     static const char *const names[] = {
-        "1F1B", "GPipe", "ZBH1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble"};
+        "1F1B",         "GPipe", "ZBH1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
+        "ZBVZeroBubble"};
     int i = (int)draw(0, 6);
     int32_t p = (int32_t)draw(1, 5), m = (int32_t)draw(1, 6);
     if (i == 3 || i == 5) m = p * (int32_t)draw(1, 2);
     return named(names[i], p, i < 3 ? 1 : 2, m);
 }
 
-/* ---------------------------------------------------------------------------------------------- the plain search */
+/* ------------------------------------------------------------ the plain search */
 
-/* Longest paths by relaxing every edge until nothing changes; more rounds than actions: a circle (no time is 0). */
+/* Longest paths by relaxing every edge until nothing changes; more rounds than actions: a circle
+ * (no time is 0). */
 typedef struct plain {
     const tn_schedule *s;
     tn_schedule_action a[MAX_ACTIONS];
@@ -48,7 +50,10 @@ typedef struct plain {
 static int64_t ticks(const tn_schedule_costs *c, tn_schedule_action a)
 {
     tn_schedule_time t = c->stages[a.stage];
-    return a.kind == TN_SCHEDULE_F ? t.f : a.kind == TN_SCHEDULE_B ? t.b : a.kind == TN_SCHEDULE_W ? t.w : t.b + t.w;
+    return a.kind == TN_SCHEDULE_F   ? t.f
+           : a.kind == TN_SCHEDULE_B ? t.b
+           : a.kind == TN_SCHEDULE_W ? t.w
+                                     : t.b + t.w;
 }
 
 static bool forward(tn_schedule_action a, int32_t stage, int32_t microbatch)
@@ -58,7 +63,8 @@ static bool forward(tn_schedule_action a, int32_t stage, int32_t microbatch)
 
 static bool backward(tn_schedule_action a, int32_t stage, int32_t microbatch)
 {
-    return (a.kind == TN_SCHEDULE_B || a.kind == TN_SCHEDULE_BW) && a.stage == stage && a.microbatch == microbatch;
+    return (a.kind == TN_SCHEDULE_B || a.kind == TN_SCHEDULE_BW) && a.stage == stage &&
+           a.microbatch == microbatch;
 }
 
 static bool needs(tn_schedule_action a, tn_schedule_action of)
@@ -87,7 +93,8 @@ static void search(plain *x, const tn_schedule *s, const tn_schedule_costs *c)
             for (int j = 0; j < x->n; j++) {
                 bool next = x->rank[i] == x->rank[j] && x->at[i] == x->at[j] + 1;
                 if (!next && !needs(x->a[i], x->a[j])) continue;
-                int64_t end = x->end[j] + (x->rank[i] == x->rank[j] ? 0 : c->hop) + ticks(c, x->a[i]);
+                int64_t end =
+                    x->end[j] + (x->rank[i] == x->rank[j] ? 0 : c->hop) + ticks(c, x->a[i]);
                 changed = changed || end > x->end[i];
                 if (end > x->end[i]) x->end[i] = end;
             }
@@ -112,7 +119,8 @@ static void test_slots(void)
     }
 }
 
-/* Slots: no two live saved sets of a stage share one, none is beyond the count, and the count is reached. */
+/* Slots: no two live saved sets of a stage share one, none is beyond the count, and the count is
+ * reached. */
 static void check_slots(const tn_schedule *s, const tn_schedule_report *r)
 {
     for (int32_t q = 0; q < s->n_ranks; q++) {
@@ -129,7 +137,8 @@ static void check_slots(const tn_schedule *s, const tn_schedule_report *r)
                 if (slot >= high[a.stage]) high[a.stage] = slot + 1;
             }
             TN_CHECK(holds[a.stage][slot] == a.microbatch);
-            if (a.kind != TN_SCHEDULE_F && a.kind != TN_SCHEDULE_B) holds[a.stage][slot] = -1, live--;
+            if (a.kind != TN_SCHEDULE_F && a.kind != TN_SCHEDULE_B)
+                holds[a.stage][slot] = -1, live--;
         }
         TN_CHECK(live == 0 && peak == r->ranks[q].peak);
         for (int32_t i = 0; i < s->n_stages; i++)
@@ -143,7 +152,8 @@ static void compare(const tn_schedule *s, const tn_schedule_costs *c, plain *x)
     search(x, s, c);
     tn_status st = tn_schedule_simulate(s, c, false, &r);
     if (x->circle) {
-        TN_CHECK(st == TN_BAD_INPUT && strstr(tn_error_text(), "pipeline schedule: deadlock: rank "));
+        TN_CHECK(st == TN_BAD_INPUT &&
+                 strstr(tn_error_text(), "pipeline schedule: deadlock: rank "));
         tn_error_clear();
         return;
     }
@@ -162,8 +172,8 @@ static void compare(const tn_schedule *s, const tn_schedule_costs *c, plain *x)
                  u->last == r.events[q][s->lists[q].n - 1].end);
         if (busy > step) step = busy;
     }
-    TN_CHECK(r.makespan == makespan && r.ideal == step && r.step_bubble == makespan - step && r.span_bubble >= 0 &&
-             r.span_bubble <= r.step_bubble);
+    TN_CHECK(r.makespan == makespan && r.ideal == step && r.step_bubble == makespan - step &&
+             r.span_bubble >= 0 && r.span_bubble <= r.step_bubble);
     check_slots(s, &r);
     tn_schedule_report_fini(&r);
 }
@@ -175,7 +185,8 @@ static void swap(tn_schedule_action *a, tn_schedule_action *b)
     *b = c;
 }
 
-/* Neighbours change places wherever the check of one rank allows it: many of these lists run, many stand still. */
+/* Neighbours change places wherever the check of one rank allows it: many of these lists run, many
+ * stand still. */
 static void test_random_lists(void)
 {
     plain *x = malloc(sizeof *x);
@@ -184,7 +195,8 @@ static void test_random_lists(void)
     for (int i = 0; i < 150; i++) {
         tn_schedule *s = any();
         tn_schedule_costs c = {times, draw(0, 3)};
-        for (int j = 0; j < 16; j++) times[j] = (tn_schedule_time){draw(1, 9), draw(1, 9), draw(1, 9)};
+        for (int j = 0; j < 16; j++)
+            times[j] = (tn_schedule_time){draw(1, 9), draw(1, 9), draw(1, 9)};
         if (!s) break;
         for (int64_t j = draw(0, 40); j > 0; j--) {
             tn_schedule_list *l = &s->lists[draw(0, s->n_ranks - 1)];
@@ -202,7 +214,7 @@ static void test_random_lists(void)
     free(x);
 }
 
-/* ---------------------------------------------------------------------------------------------- mutations */
+/* ------------------------------------------------------------ mutations */
 
 /* Position of the n-th action of the rank that is of one of two kinds; -1. */
 static int64_t nth(const tn_schedule_list *l, tn_schedule_kind kind, tn_schedule_kind or, int64_t n)
@@ -217,7 +229,9 @@ static int64_t find(const tn_schedule_list *l, tn_schedule_action a)
     for (int64_t i = 0; i < l->n; i++) {
         tn_schedule_action b = l->actions[i];
         bool backward_too = a.kind == TN_SCHEDULE_B && b.kind == TN_SCHEDULE_BW;
-        if ((b.kind == a.kind || backward_too) && b.stage == a.stage && b.microbatch == a.microbatch) return i;
+        if ((b.kind == a.kind || backward_too) && b.stage == a.stage &&
+            b.microbatch == a.microbatch)
+            return i;
     }
     return -1;
 }
@@ -243,23 +257,27 @@ static void cut(tn_schedule_list *l, int64_t at)
 
 static void mutate_one(tn_schedule *s, int32_t r, int kind)
 {
-    static const char *const missing[] = {"F (forward)", "I or B (input gradient)", "W or B (weight gradient)",
-                                          "I or B (input gradient)"};
-    static const char *const doubled[] = {"forward", "input gradient", "weight gradient", "input gradient"};
+    static const char *const missing[] = {"F (forward)", "I or B (input gradient)",
+                                          "W or B (weight gradient)", "I or B (input gradient)"};
+    static const char *const doubled[] = {"forward", "input gradient", "weight gradient",
+                                          "input gradient"};
     tn_schedule_list *l = &s->lists[r];
     int64_t at = draw(0, l->n - 1), other = draw(0, s->n_ranks - 1);
     tn_schedule_action a = l->actions[at], b = a;
     if (kind == 0) {
         cut(l, at);
-        expect(s, true, "rank %d: stage %d has no %s of microbatch %d", r, a.stage, missing[a.kind], a.microbatch);
+        expect(s, true, "rank %d: stage %d has no %s of microbatch %d", r, a.stage, missing[a.kind],
+               a.microbatch);
     } else if (kind == 1) {
         TN_CHECK_OK(tn_schedule_add(s, r, a));
-        expect(s, true, "rank %d, action %lld: %s; the %s of stage %d, microbatch %d is action %lld already", r,
-               (long long)l->n, tn_schedule_text(a).s, doubled[a.kind], a.stage, a.microbatch, (long long)at + 1);
+        expect(s, true,
+               "rank %d, action %lld: %s; the %s of stage %d, microbatch %d is action %lld already",
+               r, (long long)l->n, tn_schedule_text(a).s, doubled[a.kind], a.stage, a.microbatch,
+               (long long)at + 1);
     } else if (kind == 2 && other != r) {
         TN_CHECK_OK(tn_schedule_add(s, (int32_t)other, a));
-        expect(s, true, "rank %d, action %lld: %s; stage %d is on rank %d", (int)other, (long long)s->lists[other].n,
-               tn_schedule_text(a).s, a.stage, r);
+        expect(s, true, "rank %d, action %lld: %s; stage %d is on rank %d", (int)other,
+               (long long)s->lists[other].n, tn_schedule_text(a).s, a.stage, r);
     } else if (kind == 3) {
         l->actions[at].microbatch = draw(0, 1) ? s->n_microbatches : -1;
         expect(s, true, "microbatches are 0 to %d", s->n_microbatches - 1);
@@ -274,11 +292,11 @@ static void mutate_one(tn_schedule *s, int32_t r, int kind)
         b = l->actions[i];
         int64_t f = find(l, (tn_schedule_action){TN_SCHEDULE_F, b.stage, b.microbatch});
         swap(&l->actions[i], &l->actions[f]);
-        expect(
-            s, true,
-            "rank %d: the input gradient of stage %d, microbatch %d (action %lld) comes before its forward (action "
-            "%lld)",
-            r, b.stage, b.microbatch, (long long)f + 1, (long long)i + 1);
+        expect(s, true,
+               "rank %d: the input gradient of stage %d, microbatch %d (action %lld) comes before "
+               "its forward (action "
+               "%lld)",
+               r, b.stage, b.microbatch, (long long)f + 1, (long long)i + 1);
     }
 }
 
@@ -303,12 +321,12 @@ static void test_weight_gradients(void)
         if (i % 2) {
             int64_t b = find(l, (tn_schedule_action){TN_SCHEDULE_B, a.stage, a.microbatch});
             swap(&l->actions[w], &l->actions[b]);
-            expect(
-                s, false,
-                "rank %d: the weight gradient of stage %d, microbatch %d (action %lld) comes before its input "
-                "gradient "
-                "(action %lld)",
-                i % 3, a.stage, a.microbatch, (long long)b + 1, (long long)w + 1);
+            expect(s, false,
+                   "rank %d: the weight gradient of stage %d, microbatch %d (action %lld) comes "
+                   "before its input "
+                   "gradient "
+                   "(action %lld)",
+                   i % 3, a.stage, a.microbatch, (long long)b + 1, (long long)w + 1);
         } else if (later.microbatch != a.microbatch) {
             int64_t x = find(l, later), y = w;
             swap(&l->actions[x], &l->actions[y]);
@@ -316,23 +334,25 @@ static void test_weight_gradients(void)
         }
         tn_schedule_destroy(s);
     }
-    /* GPipe with its backwards the other way round runs, but only where the order of sums is free. */
+    /* GPipe with its backwards the other way round runs, but only where the order of sums is free.
+     */
     tn_schedule *s = named("GPipe", 2, 1, 3);
     for (int32_t r = 0; r < 2; r++) swap(&s->lists[r].actions[3], &s->lists[r].actions[5]);
     tn_schedule_report rep;
     TN_CHECK_OK(tn_schedule_simulate(s, NULL, false, &rep));
     TN_CHECK(rep.step_bubble == 3);
     tn_schedule_report_fini(&rep);
-    TN_CHECK_FAILS(
-        tn_schedule_check(s, true), TN_BAD_INPUT,
-        "pipeline schedule: rank 0: the weight gradient of stage 0, microbatch 1 (action 5) comes before that of "
-        "microbatch 0 "
-        "(action 6); canonical sums add in the order of rows: put them in increasing order, or set debug.reduce = "
-        "\"fast\"");
+    TN_CHECK_FAILS(tn_schedule_check(s, true), TN_BAD_INPUT,
+                   "pipeline schedule: rank 0: the weight gradient of stage 0, microbatch 1 "
+                   "(action 5) comes before that of "
+                   "microbatch 0 "
+                   "(action 6); canonical sums add in the order of rows: put them in increasing "
+                   "order, or set debug.reduce = "
+                   "\"fast\"");
     tn_schedule_destroy(s);
 }
 
-/* ---------------------------------------------------------------------------------------------- words */
+/* ------------------------------------------------------------ words */
 
 static tn_schedule *table(const char *text)
 {
@@ -344,34 +364,38 @@ static tn_schedule *table(const char *text)
 static void test_deadlocks(void)
 {
     tn_schedule_report r;
-    /* Rank 0 wants the gradient of microbatch 0 before it sends forward 1, rank 1 wants forward 1 first. */
+    /* Rank 0 wants the gradient of microbatch 0 before it sends forward 1, rank 1 wants forward 1
+     * first. */
     tn_schedule *s = table("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
-    TN_CHECK_FAILS(
-        tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT,
-        "pipeline schedule: deadlock: rank 0 stands at 0B0 (action 2) and waits for the input gradient of stage 1, "
-        "microbatch 0, of rank 1, rank 1 stands at 1F1 (action 2) and waits for the forward of stage 0, microbatch "
-        "1, of "
-        "rank 0; one of these must run what is waited for earlier");
+    TN_CHECK_FAILS(tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT,
+                   "pipeline schedule: deadlock: rank 0 stands at 0B0 (action 2) and waits for the "
+                   "input gradient of stage 1, "
+                   "microbatch 0, of rank 1, rank 1 stands at 1F1 (action 2) and waits for the "
+                   "forward of stage 0, microbatch "
+                   "1, of "
+                   "rank 0; one of these must run what is waited for earlier");
     tn_schedule_destroy(s);
     /* A rank that waits for itself. */
     s = table("1F0,0F0,1B0,0B0");
-    TN_CHECK_FAILS(
-        tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT,
-        "deadlock: rank 0 stands at 1F0 (action 1) and waits for the forward of stage 0, microbatch 0, of rank 0");
+    TN_CHECK_FAILS(tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT,
+                   "deadlock: rank 0 stands at 1F0 (action 1) and waits for the forward of stage "
+                   "0, microbatch 0, of rank 0");
     tn_schedule_destroy(s);
     /* What only waits for the circle is not blamed. */
     s = named("1F1B", 4, 1, 4);
     for (int i = 0; i < 2; i++) swap(&s->lists[3].actions[i], &s->lists[3].actions[6 + i]);
     TN_CHECK(tn_schedule_simulate(s, NULL, false, &r) == TN_BAD_INPUT);
-    TN_CHECK(strstr(tn_error_text(),
-                    "rank 3 stands at 3F3 (action 1) and waits for the forward of stage 2, microbatch 3, of rank 2"));
-    TN_CHECK(strstr(tn_error_text(), "rank 2 stands at ") && !strstr(tn_error_text(), "rank 1 stands"));
+    TN_CHECK(strstr(tn_error_text(), "rank 3 stands at 3F3 (action 1) and waits for the forward of "
+                                     "stage 2, microbatch 3, of rank 2"));
+    TN_CHECK(strstr(tn_error_text(), "rank 2 stands at ") &&
+             !strstr(tn_error_text(), "rank 1 stands"));
     tn_schedule_destroy(s);
     /* A long circle is cut. */
-    s = table(
-        "8F0,0F0,8B0,0B0\n9F0,1F0,9B0,1B0\n10F0,2F0,10B0,2B0\n11F0,3F0,11B0,3B0\n12F0,4F0,12B0,4B0\n13F0,5F0,13B0,5B0\n"
-        "14F0,6F0,14B0,6B0\n15F0,7F0,15B0,7B0");
-    TN_CHECK_FAILS(tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT, ", and so on over 8 ranks; one of these");
+    s = table("8F0,0F0,8B0,0B0\n9F0,1F0,9B0,1B0\n10F0,2F0,10B0,2B0\n11F0,3F0,11B0,3B0\n12F0,4F0,"
+              "12B0,4B0\n13F0,5F0,13B0,5B0\n"
+              "14F0,6F0,14B0,6B0\n15F0,7F0,15B0,7B0");
+    TN_CHECK_FAILS(tn_schedule_simulate(s, NULL, true, &r), TN_BAD_INPUT,
+                   ", and so on over 8 ranks; one of these");
     tn_schedule_destroy(s);
 }
 
@@ -386,7 +410,8 @@ static void test_words(void)
     costs.stages = large;
     TN_CHECK_FAILS(tn_schedule_simulate(s, &costs, true, &r), TN_BAD_INPUT, "less than 2^60");
     costs = (tn_schedule_costs){NULL, -1};
-    TN_CHECK_FAILS(tn_schedule_simulate(s, &costs, true, &r), TN_BAD_INPUT, "the hop may not be negative");
+    TN_CHECK_FAILS(tn_schedule_simulate(s, &costs, true, &r), TN_BAD_INPUT,
+                   "the hop may not be negative");
     /* Everything that is wrong at once, the longest as a count. */
     for (int i = 0; i < 12; i++) s->lists[1].actions[i].microbatch = 0;
     TN_CHECK(tn_schedule_check(s, true) == TN_BAD_INPUT);
@@ -394,10 +419,12 @@ static void test_words(void)
              strstr(tn_error_text(), "rank 1, action 2: 1F0; the forward"));
     s->lists[1].n = 12;
     for (int i = 0; i < 12; i++) s->lists[1].actions[i].microbatch = i;
-    expect(s, true, "stage 1 has no I or B (input gradient) of microbatches 0, 1, 2, 3, 4, 5 and 6 more");
+    expect(s, true,
+           "stage 1 has no I or B (input gradient) of microbatches 0, 1, 2, 3, 4, 5 and 6 more");
     s->lists[0].n = s->lists[1].n = 3;
     expect(s, true,
-           "2 stages and 12 microbatches need 48 actions or more (at most 16777216 pairs), the lists hold 6");
+           "2 stages and 12 microbatches need 48 actions or more (at most 16777216 pairs), the "
+           "lists hold 6");
     s->rank_of[1] = 2;
     expect(s, true, "stage 1 is on rank 2; ranks are 0 to 1");
     TN_CHECK_FAILS(tn_schedule_add(s, 2, (tn_schedule_action){0, 1, 1}), TN_BAD_INPUT,
@@ -407,7 +434,8 @@ static void test_words(void)
     TN_CHECK_FAILS(tn_schedule_create(2, 5, 1, NULL, &s), TN_BAD_INPUT,
                    "2 ranks cannot share 5 stages evenly; nearest: 4 or 6 stages");
     TN_CHECK_FAILS(tn_schedule_create(4, 3, 1, NULL, &s), TN_BAD_INPUT, "nearest: 4 or 4");
-    TN_CHECK_FAILS(tn_schedule_create(1, 1, 0, NULL, &s), TN_BAD_INPUT, "0 microbatches; each must be at least 1");
+    TN_CHECK_FAILS(tn_schedule_create(1, 1, 0, NULL, &s), TN_BAD_INPUT,
+                   "0 microbatches; each must be at least 1");
     TN_CHECK(!s);
     tn_schedule_destroy(NULL);
 }

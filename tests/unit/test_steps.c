@@ -43,8 +43,7 @@ typedef struct outcome {
     int fused, cloned; /* nodes that the passes made */
 } outcome;
 
-/* ----------------------------------------------------------------------------------------------
- * graphs */
+/* ------------------------------------------------------------ graphs */
 
 static tn_status printed_and_read(tn_graph *g, tn_graph **out)
 {
@@ -131,8 +130,7 @@ static tn_status program_of(const char *model, const way *w, outcome *r, tn_prog
     return tn_program_verify(*out);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * running */
+/* ------------------------------------------------------------ running */
 
 static uint32_t next_random(uint32_t *state)
 {

@@ -10,7 +10,8 @@
 static tn_status build(void *arg)
 {
     tn_text t = {0};
-    for (int i = 0; i < 1000; i++) tn_text_add(&t, "%d %s\n", i, "and a tail that makes the line longer");
+    for (int i = 0; i < 1000; i++)
+        tn_text_add(&t, "%d %s\n", i, "and a tail that makes the line longer");
     tn_text_add(&t, "%0500d", 7); /* longer than the buffer of one append */
     tn_status st = tn_text_end(&t);
     if (st == TN_OK) *(int64_t *)arg = t.n_bytes;
@@ -32,7 +33,8 @@ static void growing(void)
     tn_text_fini(&t);
     int64_t n = 0;
     TN_CHECK(tn_test_each_alloc(build, &n) > 0);
-    TN_CHECK_MSG(n == 10 * 3 + 90 * 4 + 900 * 5 + 1000 * 38 + 500 - 10 - 90 - 900, "%lld bytes", (long long)n);
+    TN_CHECK_MSG(n == 10 * 3 + 90 * 4 + 900 * 5 + 1000 * 38 + 500 - 10 - 90 - 900, "%lld bytes",
+                 (long long)n);
 }
 
 static void units(void)
@@ -102,12 +104,15 @@ static void numbers(void)
 
 static void nearest(void)
 {
-    static const char *const keys[] = {"steps", "seq_len", "local_batch_size", "max_norm", "seed", "lr", "weight_decay"};
+    static const char *const keys[] = {"steps", "seq_len", "local_batch_size", "max_norm",
+                                       "seed",  "lr",      "weight_decay"};
     int n = TN_COUNT(keys);
     TN_CHECK_TEXT(tn_text_nearest("setps", keys, n), "steps");
     TN_CHECK_TEXT(tn_text_nearest("step", keys, n), "steps");
     TN_CHECK_TEXT(tn_text_nearest("seqlen", keys, n), "seq_len");
-    TN_CHECK_TEXT(tn_text_nearest("batch_size", (const char *const[]){"local_batch_size"}, 1) ? "x" : "none", "none");
+    TN_CHECK_TEXT(
+        tn_text_nearest("batch_size", (const char *const[]){"local_batch_size"}, 1) ? "x" : "none",
+        "none");
     TN_CHECK_TEXT(tn_text_nearest("local_batchsize", keys, n), "local_batch_size");
     TN_CHECK_TEXT(tn_text_nearest("wieght_deacy", keys, n), "weight_decay");
     TN_CHECK(tn_text_nearest("dropout", keys, n) == NULL);

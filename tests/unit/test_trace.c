@@ -1,4 +1,5 @@
-/* From a recipe's model to the typed graph: parameters, names, units, types, scopes, initialisers. */
+/* From a recipe's model to the typed graph: parameters, names, units, types, scopes, initialisers.
+ */
 #include "tests/traced.h"
 
 #include <glob.h>
@@ -23,7 +24,7 @@ static void check_layout(const tn_value *v, const char *want)
     TN_CHECK_TEXT(text, want);
 }
 
-/* ---------------------------------------------------------------------------------------------- whole models */
+/* ------------------------------------------------------------ whole models */
 
 static void test_flavours(void)
 {
@@ -31,10 +32,12 @@ static void test_flavours(void)
     static const struct {
         const char *flavour;
         int64_t parameters;
-    } cases[] = {
-        {"1B", 1235814400},     {"3B", 3212749824},
-        {"8B", 8030261248},     {"70B", 70553706496},
-        {"405B", 405853388800}, {"debug", 2LL * 2048 * 256 + 6 * (4 * 256 * 256 + 3 * 256 * 768 + 2 * 256) + 256}};
+    } cases[] = {{"1B", 1235814400},
+                 {"3B", 3212749824},
+                 {"8B", 8030261248},
+                 {"70B", 70553706496},
+                 {"405B", 405853388800},
+                 {"debug", 2LL * 2048 * 256 + 6 * (4 * 256 * 256 + 3 * 256 * 768 + 2 * 256) + 256}};
     for (int i = 0; i < TN_COUNT(cases); i++)
         for (int sp = 0; sp < 2; sp++)
             for (int kind = 0; kind < 2; kind++) {
@@ -42,11 +45,14 @@ static void test_flavours(void)
                 fixture f = {0};
                 tn_trace_options o = options_of((tn_trace_kind)kind, sp != 0);
                 o.compute = TN_BF16;
-                snprintf(text, sizeof text, "return require('titan').recipe { model = require('models.llama3')['%s'] }",
-                         cases[i].flavour);
+                snprintf(
+                    text, sizeof text,
+                    "return require('titan').recipe { model = require('models.llama3')['%s'] }",
+                    cases[i].flavour);
                 if (TN_CHECK_OK(trace_with(text, &o, &f))) {
-                    TN_CHECK_MSG(count_parameters(f.t.g) == cases[i].parameters, "%s: %lld parameters",
-                                 cases[i].flavour, (long long)count_parameters(f.t.g));
+                    TN_CHECK_MSG(count_parameters(f.t.g) == cases[i].parameters,
+                                 "%s: %lld parameters", cases[i].flavour,
+                                 (long long)count_parameters(f.t.g));
                     TN_CHECK((f.t.loss >= 0) == (kind == TN_TRACE_TRAIN) &&
                              (f.t.logits >= 0) == (kind == TN_TRACE_LOGITS));
                 }
@@ -54,7 +60,8 @@ static void test_flavours(void)
             }
 }
 
-/* Parameters come in the order in which their modules were made, whatever the order of assignment. */
+/* Parameters come in the order in which their modules were made, whatever the order of assignment.
+ */
 static void test_names(void)
 {
     static const char *const names[] = {"tok_embeddings.weight",
@@ -72,8 +79,9 @@ static void test_names(void)
     fixture f = {0};
     int n = 0;
     tn_trace_options o = options_of(TN_TRACE_TRAIN, true);
-    if (!TN_CHECK_OK(trace_with(
-            "return require('titan').recipe { model = require('models.llama3').debug { n_layers = 1 } }", &o, &f)))
+    if (!TN_CHECK_OK(trace_with("return require('titan').recipe { model = "
+                                "require('models.llama3').debug { n_layers = 1 } }",
+                                &o, &f)))
         return;
     for (int64_t i = 0; i < f.t.g->n_nodes; i++)
         if (is_param(&f.t.g->nodes[i]) && n < TN_COUNT(names))
@@ -86,9 +94,10 @@ static void test_tied(void)
 {
     fixture f = {0};
     tn_trace_options o = options_of(TN_TRACE_TRAIN, false);
-    if (TN_CHECK_OK(trace_with("return require('titan').recipe { model = require('models.llama3').debug { n_layers "
-                               "= 1, tied = true } }",
-                               &o, &f))) {
+    if (TN_CHECK_OK(trace_with(
+            "return require('titan').recipe { model = require('models.llama3').debug { n_layers "
+            "= 1, tied = true } }",
+            &o, &f))) {
         TN_CHECK(!find_state(f.t.g, "output.weight"));
         const tn_node *w = find_state(f.t.g, "tok_embeddings.weight");
         int uses = 0;
@@ -107,7 +116,8 @@ static void test_values(void)
     const tn_value *wq = &g->values[find_state(g, "layers.2.attention.wq.weight")->out0];
     const tn_value *wk = &g->values[find_state(g, "layers.2.attention.wk.weight")->out0];
     const tn_value *wo = &g->values[find_state(g, "layers.2.attention.wo.weight")->out0];
-    TN_CHECK(wq->dim[0].extent == 96 && wq->dim[0].units == 6 && wq->dim[1].extent == 96 && wq->dim[1].units == 0);
+    TN_CHECK(wq->dim[0].extent == 96 && wq->dim[0].units == 6 && wq->dim[1].extent == 96 &&
+             wq->dim[1].units == 0);
     TN_CHECK(wk->dim[0].extent == 32 && wk->dim[0].units == 6 && wk->dtype == TN_F32 && wk->grad);
     TN_CHECK(wo->dim[0].units == 0 && wo->dim[1].extent == 96 && wo->dim[1].units == 6);
     check_layout(wq, "{dp:R cp:R tp:0}");
@@ -116,7 +126,8 @@ static void test_values(void)
     const tn_node *table = find_state(g, "rope.cache");
     if (TN_CHECK(table)) {
         const tn_value *v = &g->values[table->out0];
-        TN_CHECK(v->dim[0].extent == 32 && v->dim[1].extent == 16 && v->dtype == TN_F32 && !v->grad);
+        TN_CHECK(v->dim[0].extent == 32 && v->dim[1].extent == 16 && v->dtype == TN_F32 &&
+                 !v->grad);
         TN_CHECK(tn_node_attr_num(table, "theta") == 1e4 && tn_node_attr_num(table, "factor") == 8);
         TN_CHECK(tn_node_attr_num(table, "low") == 1 && tn_node_attr_num(table, "high") == 4);
         TN_CHECK(tn_node_attr_int(table, "original") == 8192);
@@ -137,13 +148,15 @@ static void test_scopes(void)
     int inputs = 0, in_chunk = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        bool head =
-            n->op == TN_OP_state || n->op == TN_OP_input || n->op == TN_OP_count_labels || n->op == TN_OP_inv_count;
+        bool head = n->op == TN_OP_state || n->op == TN_OP_input || n->op == TN_OP_count_labels ||
+                    n->op == TN_OP_inv_count;
         if (head) TN_CHECK(n->scope == TN_SCOPE_HEAD);
-        if (!strncmp(n->path, "layers.", 7) && n->op != TN_OP_state) TN_CHECK(n->scope == TN_SCOPE_MICROBATCH);
+        if (!strncmp(n->path, "layers.", 7) && n->op != TN_OP_state)
+            TN_CHECK(n->scope == TN_SCOPE_MICROBATCH);
         if (n->op == TN_OP_input) {
             inputs++;
-            TN_CHECK(g->values[n->out0].dim[0].extent == 8 && g->values[n->out0].dim[1].extent == 32);
+            TN_CHECK(g->values[n->out0].dim[0].extent == 8 &&
+                     g->values[n->out0].dim[1].extent == 32);
         }
         in_chunk += n->scope == TN_SCOPE_CHUNK;
         TN_CHECK(n->phase == TN_PHASE_F && n->stage == 0);
@@ -151,7 +164,8 @@ static void test_scopes(void)
     TN_CHECK(inputs == 4);
     TN_CHECK(in_chunk == 5); /* two views, the head, cross entropy, its sum */
     const tn_value *loss = &g->values[f.t.loss];
-    TN_CHECK(loss->dtype == TN_EXACT && loss->carried && g->nodes[loss->node].scope == TN_SCOPE_CHUNK);
+    TN_CHECK(loss->dtype == TN_EXACT && loss->carried &&
+             g->nodes[loss->node].scope == TN_SCOPE_CHUNK);
     check_layout(loss, "{dp:P cp:P tp:I}");
     TN_CHECK_TEXT(g->nodes[loss->node].path, "loss");
     fini(&f);
@@ -164,8 +178,8 @@ static void test_logits(void)
     o.compute = TN_BF16;
     if (!TN_CHECK_OK(trace_with(gqa, &o, &f))) return;
     const tn_value *v = &f.t.g->values[f.t.logits];
-    TN_CHECK(v->rank == 3 && v->dim[0].extent == 4 && v->dim[1].extent == 32 && v->dim[2].extent == 257 &&
-             v->dtype == TN_F32);
+    TN_CHECK(v->rank == 3 && v->dim[0].extent == 4 && v->dim[1].extent == 32 &&
+             v->dim[2].extent == 257 && v->dtype == TN_F32);
     TN_CHECK(!count_op(f.t.g, TN_OP_cross_entropy) && count_op(f.t.g, TN_OP_input) == 3);
     fini(&f);
 }
@@ -176,20 +190,23 @@ static void test_boundaries(void)
     static const struct {
         const char *path;
         tn_op_id op;
-        const char *plain, *sequence; /* output 0 of the first node of that path and op, without and with sp */
-    } cases[] = {{"tok_embeddings", TN_OP_embedding, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1 tp:P}"},
-                 {"tok_embeddings", TN_OP_redistribute, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
-                 {"layers.0.attention_norm", TN_OP_rmsnorm, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
-                 {"layers.0.attention", TN_OP_redistribute, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:R}"},
-                 {"layers.0.attention", TN_OP_linear, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
-                 {"layers.0.attention", TN_OP_heads, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
-                 {"layers.0.attention.inner", TN_OP_redistribute, "{dp:0 cp:R tp:2}", "{dp:0 cp:R tp:2}"},
-                 {"layers.0.attention.inner", TN_OP_attention, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
-                 {"layers.0.attention.wo", TN_OP_linear, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1 tp:P}"},
-                 {"layers.0", TN_OP_add, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
-                 {"layers.0.feed_forward.w2", TN_OP_redistribute, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
-                 {"norm", TN_OP_redistribute, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:R}"},
-                 {"output", TN_OP_linear, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"}};
+        const char *plain,
+            *sequence; /* output 0 of the first node of that path and op, without and with sp */
+    } cases[] = {
+        {"tok_embeddings", TN_OP_embedding, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1 tp:P}"},
+        {"tok_embeddings", TN_OP_redistribute, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
+        {"layers.0.attention_norm", TN_OP_rmsnorm, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
+        {"layers.0.attention", TN_OP_redistribute, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:R}"},
+        {"layers.0.attention", TN_OP_linear, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
+        {"layers.0.attention", TN_OP_heads, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
+        {"layers.0.attention.inner", TN_OP_redistribute, "{dp:0 cp:R tp:2}", "{dp:0 cp:R tp:2}"},
+        {"layers.0.attention.inner", TN_OP_attention, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"},
+        {"layers.0.attention.wo", TN_OP_linear, "{dp:0 cp:1 tp:P}", "{dp:0 cp:1 tp:P}"},
+        {"layers.0", TN_OP_add, "{dp:0 cp:1 tp:I}", "{dp:0 cp:1.0 tp:1.1}"},
+        {"layers.0.feed_forward.w2", TN_OP_redistribute, "{dp:0 cp:1 tp:I}",
+         "{dp:0 cp:1.0 tp:1.1}"},
+        {"norm", TN_OP_redistribute, "{dp:0 cp:1 tp:R}", "{dp:0 cp:1 tp:R}"},
+        {"output", TN_OP_linear, "{dp:0 cp:1 tp:2}", "{dp:0 cp:1 tp:2}"}};
     for (int sp = 0; sp < 2; sp++) {
         fixture f = {0};
         tn_trace_options o = options_of(TN_TRACE_TRAIN, sp != 0);
@@ -197,7 +214,8 @@ static void test_boundaries(void)
         for (int i = 0; i < TN_COUNT(cases); i++) {
             const tn_node *found = NULL;
             for (int64_t k = 0; k < f.t.g->n_nodes && !found; k++)
-                if (f.t.g->nodes[k].op == cases[i].op && !strcmp(f.t.g->nodes[k].path, cases[i].path))
+                if (f.t.g->nodes[k].op == cases[i].op &&
+                    !strcmp(f.t.g->nodes[k].path, cases[i].path))
                     found = &f.t.g->nodes[k];
             if (TN_CHECK_MSG(found, "no %s at %s", tn_op_name(cases[i].op), cases[i].path))
                 check_layout(&f.t.g->values[found->out0], sp ? cases[i].sequence : cases[i].plain);
@@ -239,13 +257,15 @@ static void test_others(void)
     for (int sp = 0; sp < 2; sp++) {
         fixture f = {0};
         if (TN_CHECK_OK(trace_file("tests/models/train_parallel.lua", sp, &f))) {
-            TN_CHECK(count_parameters(f.t.g) == 256 * 64 + 3 * (4 * 64 * 64 + 2 * 64 * 192 + 64) + 64);
+            TN_CHECK(count_parameters(f.t.g) ==
+                     256 * 64 + 3 * (4 * 64 * 64 + 2 * 64 * 192 + 64) + 64);
             TN_CHECK(!find_state(f.t.g, "output.weight") && count_op(f.t.g, TN_OP_add) == 6);
         }
         fini(&f);
         if (TN_CHECK_OK(trace_file("tests/models/train_window.lua", sp, &f)))
             for (int64_t i = 0; i < f.t.g->n_nodes; i++)
-                if (f.t.g->nodes[i].op == TN_OP_attention) TN_CHECK(tn_node_attr_int(&f.t.g->nodes[i], "window") == 16);
+                if (f.t.g->nodes[i].op == TN_OP_attention)
+                    TN_CHECK(tn_node_attr_int(&f.t.g->nodes[i], "window") == 16);
         fini(&f);
     }
 }
@@ -272,13 +292,16 @@ static void test_limits(void)
     tn_trace_options o = options_of(TN_TRACE_TRAIN, false);
     o.seq = 64;
     o.chunk_seq = 48;
-    TN_CHECK_FAILS(trace_with(gqa, &o, &f), TN_FAILED, "a loss chunk of 2 x 48 does not divide 4 x 64");
+    TN_CHECK_FAILS(trace_with(gqa, &o, &f), TN_FAILED,
+                   "a loss chunk of 2 x 48 does not divide 4 x 64");
     fini(&f);
     o.chunk_seq = 64;
-    TN_CHECK_FAILS(trace_with("return require('titan').recipe { model = require('models.llama3').debug { n_layers "
-                              "= 1, max_seq_len = 63 } }",
-                              &o, &f),
-                   TN_BAD_INPUT, "training.seq_len: 64 is more than the model's max_seq_len 63");
+    TN_CHECK_FAILS(
+        trace_with(
+            "return require('titan').recipe { model = require('models.llama3').debug { n_layers "
+            "= 1, max_seq_len = 63 } }",
+            &o, &f),
+        TN_BAD_INPUT, "training.seq_len: 64 is more than the model's max_seq_len 63");
     fini(&f);
 }
 

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ----------------------------------------------------------------------------------------------
- * text */
+/* ------------------------------------------------------------ text */
 
 static void round_trip(const tn_layout *l)
 {
@@ -129,8 +128,7 @@ static void axis_lists(void)
              tn_layout_axes(&l, 2, axes) == 0);
 }
 
-/* ----------------------------------------------------------------------------------------------
- * shards */
+/* ------------------------------------------------------------ shards */
 
 /* DESIGN.md 7 (1): part r of n of U units is [floor(rU/n), floor((r+1)U/n)); nested axes cut the
  * local extent; heads are cut by tp. */

@@ -1,27 +1,39 @@
-/* test_types_golden.c - the type of every op against what the package spmd_types decides (golden/types/ops.jsonl): rows that titan can
- * express have its verdict and type, and gradients of the dual types, or stand in the table with titan's own. In fast mode, where
- * arithmetic on P is legal. */
+/* test_types_golden.c - the type of every op against what the package spmd_types decides
+ * (golden/types/ops.jsonl): rows that titan can express have its verdict and type, and gradients of
+ * the dual types, or stand in the table with titan's own. In fast mode, where arithmetic on P is
+ * legal. */
 #include "tests/golden_types.h"
 
 static int n_backward;
 
 static difference ops_differences[] = {
-    {"ops", "silu", NULL, "", 1, REFUSED, 0, "an axis of size 1 has a type, too: a recipe that is legal there is legal at every size", 0},
+    {"ops", "silu", NULL, "", 1, REFUSED, 0,
+     "an axis of size 1 has a type, too: a recipe that is legal there is legal at every size", 0},
     {"ops", "matmul", NULL, "", 3, REFUSED, 0, "a weight is a parameter, never pending", 0},
     {"ops", "matmul", NULL, "", 2, REFUSED, 0, "a weight is a parameter, never pending", 0},
-    {"ops", "linear", "functional_linear", NULL, 2, REFUSED, 0, "a weight is a parameter, never pending", 0},
-    {"ops", "linear", "functional_linear", NULL, 3, REFUSED, 0, "a product of pending sums, as in the package's matmul", 0},
-    {"ops", "linear", "functional_linear", NULL, 0, ACCEPTED, 'P', "linear is linear in its input, whatever it is called", 0},
+    {"ops", "linear", "functional_linear", NULL, 2, REFUSED, 0,
+     "a weight is a parameter, never pending", 0},
+    {"ops", "linear", "functional_linear", NULL, 3, REFUSED, 0,
+     "a product of pending sums, as in the package's matmul", 0},
+    {"ops", "linear", "functional_linear", NULL, 0, ACCEPTED, 'P',
+     "linear is linear in its input, whatever it is called", 0},
     {"ops", "rmsnorm", NULL, "", 2, REFUSED, 0, "a gain is a parameter, never pending", 0},
-    {"ops", "embedding", "#1043", NULL, 0, ACCEPTED, 'P', "rows_cut again: rows outside the shard contribute zero", 0},
-    {"ops", "embedding", "rows_cut", NULL, 0, ACCEPTED, 'P', "rows outside the shard contribute zero: a pending sum", 0},
-    {"ops", "embedding", NULL, "partial_nonlinear", 2, ACCEPTED, 'P', "an embedding is linear in its table", 0},
-    {"ops", "", NULL, "varying_without_spec", 0, ACCEPTED, 'V', "V arises in local_map only, where it is legal", 0},
-    {"ops", "", "no_gradient_no_flavour", NULL, 0, ACCEPTED, '=', "R and I of a value without gradient are one type, as in the package", 0},
+    {"ops", "embedding", "#1043", NULL, 0, ACCEPTED, 'P',
+     "rows_cut again: rows outside the shard contribute zero", 0},
+    {"ops", "embedding", "rows_cut", NULL, 0, ACCEPTED, 'P',
+     "rows outside the shard contribute zero: a pending sum", 0},
+    {"ops", "embedding", NULL, "partial_nonlinear", 2, ACCEPTED, 'P',
+     "an embedding is linear in its table", 0},
+    {"ops", "", NULL, "varying_without_spec", 0, ACCEPTED, 'V',
+     "V arises in local_map only, where it is legal", 0},
+    {"ops", "", "no_gradient_no_flavour", NULL, 0, ACCEPTED, '=',
+     "R and I of a value without gradient are one type, as in the package", 0},
     {"ops", "", "unwritten_axis", NULL, 0, REFUSED, 0, "a placement names every axis", 0},
-    {"ops", "reshape", "split_refused", NULL, 0, ACCEPTED, 'S', "a dim declared as heads may be split between heads", 0},
+    {"ops", "reshape", "split_refused", NULL, 0, ACCEPTED, 'S',
+     "a dim declared as heads may be split between heads", 0},
     {"ops", "reshape", "size_argument_not_scaled", NULL, 0, ACCEPTED, 'S', "sizes are global", 0},
-    {"ops", "cross_entropy", "loss_over_cut_dim", NULL, 0, ACCEPTED, 'I', "a cut vocabulary is merged inside the op", 0},
+    {"ops", "cross_entropy", "loss_over_cut_dim", NULL, 0, ACCEPTED, 'I',
+     "a cut vocabulary is merged inside the op", 0},
 };
 
 static const tn_json *operand(const row *r, int i)
@@ -66,15 +78,17 @@ static int32_t constant(row *r, int32_t like)
     return state(r, &v, false, &v.layout);
 }
 
-/* The gradients of an accepted op have the gradient types of its operands: its backward needs no communication. Not asked where V is,
- * whose regions say their gradients' types themselves, nor of the loss, whose gradient starts in itself. */
+/* The gradients of an accepted op have the gradient types of its operands: its backward needs no
+ * communication. Not asked where V is, whose regions say their gradients' types themselves, nor of
+ * the loss, whose gradient starts in itself. */
 static void backward(row *r, int32_t out)
 {
     tn_graph *g = r->g;
     const tn_node n = g->nodes[g->n_nodes - 1];
     const tn_op *op = tn_op_get((tn_op_id)n.op);
     int32_t in[TN_MAX_OPERANDS], dx[TN_MAX_OPERANDS], dy[TN_MAX_OPERANDS];
-    if (!op->vjp || n.op == TN_OP_loss_sum || n.op == TN_OP_cross_entropy || !g->values[out].grad) return;
+    if (!op->vjp || n.op == TN_OP_loss_sum || n.op == TN_OP_cross_entropy || !g->values[out].grad)
+        return;
     for (int a = 0; a < TN_N_AXES; a++)
         if (g->values[out].layout.type[a] == TN_TYPE_V) return;
     tn_value like = g->values[out];
@@ -95,7 +109,9 @@ static void backward(row *r, int32_t out)
         tn_layout_print(&want, a, sizeof a);
         tn_layout_print(&g->values[dx[i]].layout, b, sizeof b);
         n_backward++;
-        TN_CHECK_MSG(tn_layout_equal(&want, &g->values[dx[i]].layout), "ops %s: %s: the gradient of operand %d is %s, not %s", text_of(r->j, "id"), r->form, i, b, a);
+        TN_CHECK_MSG(tn_layout_equal(&want, &g->values[dx[i]].layout),
+                     "ops %s: %s: the gradient of operand %d is %s, not %s", text_of(r->j, "id"),
+                     r->form, i, b, a);
     }
 }
 
@@ -122,13 +138,16 @@ static int32_t scaled(row *r, int32_t x, double by)
     return out;
 }
 
-/* ---------------------------------------------------------------------------------------------- ops */
+/* ------------------------------------------------------------ ops */
 
 static verdict pointwise(row *r)
 {
-    bool sub = is(r->op, "sub"), number = tn_json_find(tn_json_find(r->j, "attrs"), "number") != NULL;
-    tn_op_id op = is(r->op, "mul") || is(r->op, "square") || is(r->op, "pow") ? TN_OP_mul : TN_OP_add;
-    if (tn_json_find(tn_json_find(r->j, "attrs"), "in_place")) return not_here(r, "a graph has no op in place");
+    bool sub = is(r->op, "sub"),
+         number = tn_json_find(tn_json_find(r->j, "attrs"), "number") != NULL;
+    tn_op_id op =
+        is(r->op, "mul") || is(r->op, "square") || is(r->op, "pow") ? TN_OP_mul : TN_OP_add;
+    if (tn_json_find(tn_json_find(r->j, "attrs"), "in_place"))
+        return not_here(r, "a graph has no op in place");
     int32_t in[2] = {leaf(r, 0, rank_of(r, 0), NULL, 0), -1};
     if (is(r->op, "square") || is(r->op, "pow")) in[1] = in[0];
     else if (number && op == TN_OP_mul) {
@@ -217,20 +236,26 @@ static verdict cross_entropy(row *r)
     tn_layout all = tn_layout_all(TN_TYPE_R);
     int32_t count = state(r, &labels, false, &all);
     if (is(how, "mean")) return not_here(r, "a mean loss is a sum and a count");
-    TN_CHECK(add(r, TN_OP_count_labels, 1, &count, NULL, &count) == ACCEPTED && add(r, TN_OP_inv_count, 1, &count, NULL, &in[2]) == ACCEPTED);
+    TN_CHECK(add(r, TN_OP_count_labels, 1, &count, NULL, &count) == ACCEPTED &&
+             add(r, TN_OP_inv_count, 1, &count, NULL, &in[2]) == ACCEPTED);
     if (is(how, "none")) return result(r, TN_OP_cross_entropy, 3, in, NULL);
-    return add(r, TN_OP_cross_entropy, 3, in, NULL, &nll) == REFUSED ? REFUSED : result(r, TN_OP_loss_sum, 1, &nll, NULL);
+    return add(r, TN_OP_cross_entropy, 3, in, NULL, &nll) == REFUSED
+               ? REFUSED
+               : result(r, TN_OP_loss_sum, 1, &nll, NULL);
 }
 
 static verdict sum(row *r)
 {
     int32_t x = leaf(r, 0, rank_of(r, 0), NULL, 0), in[2] = {x, x};
-    if (!is(r->form, "x.sum()") && !is(r->op, "sum_of_squares")) return not_here(r, "only a whole value is summed");
-    if (is(r->op, "sum_of_squares") && add(r, TN_OP_mul, 2, in, NULL, &x) == REFUSED) return REFUSED;
+    if (!is(r->form, "x.sum()") && !is(r->op, "sum_of_squares"))
+        return not_here(r, "only a whole value is summed");
+    if (is(r->op, "sum_of_squares") && add(r, TN_OP_mul, 2, in, NULL, &x) == REFUSED)
+        return REFUSED;
     return result(r, TN_OP_loss_sum, 1, &x, NULL);
 }
 
-/* [a, h k] -> [a, h, k] is heads, [a, h, k] -> [a, h k] merge_heads; a is the positions of one row. */
+/* [a, h k] -> [a, h, k] is heads, [a, h, k] -> [a, h k] merge_heads; a is the positions of one row.
+ */
 static verdict reshape(row *r)
 {
     static const int8_t behind[TN_MAX_RANK] = {1, 2, 3, 4, 5, 5};
@@ -269,9 +294,28 @@ static verdict divide(row *r)
 static const struct {
     const char *op;
     verdict (*express)(row *r);
-} ops[] = {{"add", pointwise}, {"sub", pointwise}, {"mul", pointwise}, {"square", pointwise}, {"pow", pointwise}, {"neg", negate}, {"div", divide},
-           {"matmul", matmul}, {"linear", matmul}, {"addmm", matmul}, {"bmm", matmul}, {"einsum", matmul}, {"silu", unary}, {"gelu", unary}, {"rmsnorm", norm}, {"rms_norm", norm},
-           {"embedding", embedding}, {"attention", attention}, {"cross_entropy", cross_entropy}, {"sum", sum}, {"sum_of_squares", sum}, {"reshape", reshape}};
+} ops[] = {{"add", pointwise},
+           {"sub", pointwise},
+           {"mul", pointwise},
+           {"square", pointwise},
+           {"pow", pointwise},
+           {"neg", negate},
+           {"div", divide},
+           {"matmul", matmul},
+           {"linear", matmul},
+           {"addmm", matmul},
+           {"bmm", matmul},
+           {"einsum", matmul},
+           {"silu", unary},
+           {"gelu", unary},
+           {"rmsnorm", norm},
+           {"rms_norm", norm},
+           {"embedding", embedding},
+           {"attention", attention},
+           {"cross_entropy", cross_entropy},
+           {"sum", sum},
+           {"sum_of_squares", sum},
+           {"reshape", reshape}};
 
 static bool shard_in_local_mode(const row *r)
 {
@@ -309,8 +353,13 @@ int main(void)
 {
     differences = ops_differences;
     n_differences = TN_COUNT(ops_differences);
-    one_line("one row", "{\"id\":\"0\",\"op\":\"add\",\"form\":\"x + y\",\"mode\":\"global\",\"mesh\":{\"tp\":2},\"in\":[{\"shape\":[4,6],\"type\":{\"tp\":\"P\"}},"
-                        "{\"shape\":[4,6],\"type\":{\"tp\":\"P\"}}],\"verdict\":\"ok\",\"out\":[{\"type\":{\"tp\":\"P\"},\"shape\":[4,6]}]}", one_op);
+    one_line("one row",
+             "{\"id\":\"0\",\"op\":\"add\",\"form\":\"x + "
+             "y\",\"mode\":\"global\",\"mesh\":{\"tp\":2},\"in\":[{\"shape\":[4,6],\"type\":{"
+             "\"tp\":\"P\"}},"
+             "{\"shape\":[4,6],\"type\":{\"tp\":\"P\"}}],\"verdict\":\"ok\",\"out\":[{\"type\":{"
+             "\"tp\":\"P\"},\"shape\":[4,6]}]}",
+             one_op);
     n_expressed = 0;
     each_line("ops", one_op);
     report();

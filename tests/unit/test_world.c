@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ----------------------------------------------------------------------------------------------
- * the environment */
+/* ------------------------------------------------------------ the environment */
 
 static const char *const ALL[] = {"RANK",
                                   "WORLD_SIZE",
@@ -93,8 +92,7 @@ static void test_threads(void)
     TN_CHECK(tn_world_threads(&w) == (tn_pool_cores() > 64 ? tn_pool_cores() / 64 : 1));
 }
 
-/* ----------------------------------------------------------------------------------------------
- * what a rank does */
+/* ------------------------------------------------------------ what a rank does */
 
 static volatile sig_atomic_t told;
 
@@ -161,8 +159,7 @@ static int act(const char *what, const char *folder)
     return (int)st;
 }
 
-/* ----------------------------------------------------------------------------------------------
- * launching */
+/* ------------------------------------------------------------ launching */
 
 static char *program;
 static int stopped_by;
