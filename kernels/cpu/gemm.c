@@ -25,7 +25,7 @@ enum {
     LEVEL_PART = 2 << 20,
     OWN_BYTES = 400 << 10,  /* of a second-level cache of 512 KiB to 2 MiB, beside the streams */
     OWN_PANELS = 8,
-    K_WHOLE = 4096,
+    K_WHOLE = 2048,
     K_SEGMENT = 512,
 };
 #endif
@@ -67,6 +67,19 @@ typedef struct cursor {
     bool open, begun;
 } cursor;
 
+/* Which k of each source the segment covers. */
+static void find_sources(tn_gemm_segment *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        const tn_order_ins *in = &s->ins[i];
+        int64_t k0 = in->k0 + (i == 0 ? s->skip : 0), k1 = i == s->n - 1 ? in->k0 + s->stop : in->k1;
+        if (in->op != TN_ORDER_LEAF || k0 == k1) continue;
+        assert(in->src < TN_GEMM_MAX && (s->begin[in->src] == s->end[in->src] || s->end[in->src] == k0));
+        if (s->begin[in->src] == s->end[in->src]) s->begin[in->src] = k0;
+        s->end[in->src] = k1;
+    }
+}
+
 /* The next stretch of at most k_most k. It ends before a leaf: after the last one that fits, or inside the leaf when that would
  * leave more than half of it empty. False at the end of the run. */
 static bool next_segment(const tn_order_run *run, int64_t k_most, cursor *c, tn_gemm_segment *s)
@@ -98,6 +111,7 @@ static bool next_segment(const tn_order_run *run, int64_t k_most, cursor *c, tn_
     }
     s->depth_out = c->depth;
     s->last = c->at == run->n;
+    find_sources(s);
     return true;
 }
 
@@ -184,6 +198,15 @@ static bool contiguous_rows(const tn_gemm *g, int which)
     return true;
 }
 
+/* Rows of B a multiple of 2 KiB apart fall into so few sets of the first-level cache that what is fetched ahead pushes itself out. */
+static bool aliased_rows(const tn_gemm *g)
+{
+    int n = g->n_out > g->n_src ? g->n_out : g->n_src;
+    for (int i = 0; i < n; i++)
+        if (g->src[i].b_k % 512 == 0) return true;
+    return false;
+}
+
 static int64_t packed_panels(const plan *p, int64_t shared_panels)
 {
     return p->direct ? p->side[B_SIDE].n_seg : shared_panels;
@@ -198,7 +221,7 @@ static double packed_floats(plan *p, int shared)
     int64_t tile_bytes = p->levels * (int64_t)(tile_floats(p) * sizeof(float));
     p->own = own;
     p->shared = shared;
-    p->direct = shared == B_SIDE && contiguous_rows(p->g, B_SIDE);
+    p->direct = shared == B_SIDE && p->g->n_src == 1 && contiguous_rows(p->g, B_SIDE) && !aliased_rows(p->g);
     p->shared_rect = p->direct ? q : ceil_div(q, ceil_div(q, max64(1, shared_most / panel_bytes(p, shared, p->k_segment))));
     p->own_rect = n;
     if (!p->whole) {
@@ -215,7 +238,7 @@ static void make_plan(plan *p, const tn_gemm *g, const tn_gemm_isa *isa, int thr
     *p = (plan){.g = g, .isa = isa, .threads = threads};
     set_sides(p);
     int64_t k = program_k(g->order);
-    p->whole = k <= K_WHOLE;
+    p->whole = k <= (contiguous_rows(g, A_SIDE) ? K_WHOLE : 2 * K_WHOLE);
     p->k_segment = p->whole ? k : K_SEGMENT;
     p->levels = count_levels(g->order, p->k_segment);
     if (p->side[A_SIDE].panels == 0 || p->side[B_SIDE].panels == 0) return;
@@ -230,7 +253,7 @@ static void make_plan(plan *p, const tn_gemm *g, const tn_gemm_isa *isa, int thr
     size_t tile_bytes = tile_floats(p) * sizeof(float) * (size_t)p->levels;
     p->shared_bytes = aligned((size_t)(packed_panels(p, p->shared_rect) * panel_bytes(p, p->shared, p->k_segment)));
     p->level_bytes = p->whole ? 0 : aligned((size_t)(p->own_rect * p->shared_rect) * tile_bytes);
-    p->own_bytes = aligned((size_t)(p->own_block * panel_bytes(p, p->own, p->k_segment))) + 2 * aligned(tile_bytes);
+    p->own_bytes = aligned((size_t)(p->own_block * panel_bytes(p, p->own, p->k_segment))) + aligned(2 * tile_bytes + tile_floats(p) * sizeof(float));
 }
 
 /* ---- packing ---- */
@@ -255,106 +278,109 @@ static const tn_gemm_src *operand(const plan *p, int which, int seg, int src)
     return &p->g->src[p->g->n_out > 1 ? (p->side[which].n_seg > 1 ? seg : 0) : src];
 }
 
-/* One leaf's worth of some panels in the making. */
+/* A part of some panels in the making. */
 typedef struct range {
     int which;
-    int64_t panel, panel_end; /* panels */
-    int64_t begin, end;       /* k positions of the segment */
+    int64_t panel, panel_end;
+    int64_t begin, end;       /* k as they stand in the panels */
     float *to;                /* the first panel */
 } range;
 
-/* The k [k0, k1) of source src, which stand at position `at` of the segment. */
-static void pack_piece(const plan *p, const tn_gemm_segment *s, const range *r, int src, int64_t k0, int64_t k1, int64_t at)
+/* Packs the pieces of source src. */
+static void pack_pieces(const plan *p, const tn_gemm_segment *s, const range *r, int src, tn_gemm_pack *job)
 {
     const side *sd = &p->side[r->which];
+    if (job->n_pieces == 0) return;
     for (int64_t i = r->panel, end; i < r->panel_end; i = end) {
         int seg = panel_seg(sd, i);
         const tn_gemm_src *x = operand(p, r->which, seg, src);
-        end = min64(min64(sd->first[seg + 1], r->panel_end), i + TN_GEMM_PACK_MAX);
-        tn_gemm_pack job = {
-            .dst = r->to + (i - r->panel) * s->k * sd->width + at * sd->width,
-            .width = sd->width,
-            .panel_stride = s->k * sd->width,
-            .r_stride = r->which == A_SIDE ? x->a_m : x->b_n,
-            .k_stride = r->which == A_SIDE ? x->a_k : x->b_k,
-            .len = k1 - k0,
-            .extent = sd->extent[seg],
-            .n_panels = (int)(end - i),
-        };
-        job.src = (r->which == A_SIDE ? x->a : x->b) + k0 * job.k_stride;
-        for (int64_t j = i; j <= end; j++) job.row[j - i] = panel_row(p, r->which, seg, j);
-        p->isa->pack(&job);
+        end = min64(min64(sd->first[seg + 1], r->panel_end), i + TN_GEMM_PANELS);
+        job->dst = r->to + (i - r->panel) * s->k * sd->width;
+        job->width = sd->width;
+        job->panel_stride = s->k * sd->width;
+        job->src = r->which == A_SIDE ? x->a : x->b;
+        job->r_stride = r->which == A_SIDE ? x->a_m : x->b_n;
+        job->k_stride = r->which == A_SIDE ? x->a_k : x->b_k;
+        job->extent = sd->extent[seg];
+        job->n_panels = (int)(end - i);
+        for (int64_t j = i; j <= end; j++) job->row[j - i] = panel_row(p, r->which, seg, j);
+        p->isa->pack(job);
     }
+    job->n_pieces = 0;
 }
 
-/* Leaves that continue each other in the same source are packed as one. */
+/* Leaves of a source that continue each other in the panels too are one piece. */
 static void pack_range(const plan *p, const tn_gemm_segment *s, const range *r)
 {
-    int src = -1;
-    int64_t at = 0, k0 = 0, k1 = 0, start = 0; /* pending: [k0, k1) of src at position start */
-    for (int64_t i = 0; i < s->n; i++) {
-        const tn_order_ins *in = &s->ins[i];
-        if (in->op != TN_ORDER_LEAF) continue;
-        int64_t first = in->k0 + (i == 0 ? s->skip : 0), last = i == s->n - 1 ? in->k0 + s->stop : in->k1;
-        int64_t lo = max64(r->begin, at), hi = min64(r->end, at + last - first), shift = first - at;
-        at += last - first;
-        if (lo >= hi) continue;
-        if (src == in->src && k1 == lo + shift) {
-            k1 = hi + shift;
-            continue;
+    tn_gemm_pack job;
+    for (int src = 0; src < p->g->n_src; src++) {
+        int64_t at = 0;
+        job.n_pieces = 0;
+        for (int64_t i = 0; i < s->n; i++) {
+            const tn_order_ins *in = &s->ins[i];
+            if (in->op != TN_ORDER_LEAF) continue;
+            int64_t first = in->k0 + (i == 0 ? s->skip : 0), n = (i == s->n - 1 ? in->k0 + s->stop : in->k1) - first;
+            int64_t lo = max64(r->begin, at), hi = min64(r->end, at + n);
+            tn_gemm_piece *last = job.n_pieces ? &job.piece[job.n_pieces - 1] : NULL;
+            if (in->src == src && lo < hi) {
+                if (last && last->at + last->len == lo)
+                    last->len += hi - lo;
+                else
+                    job.piece[job.n_pieces++] = (tn_gemm_piece){first + lo - at, hi - lo, lo};
+                if (job.n_pieces == TN_GEMM_PIECES) pack_pieces(p, s, r, src, &job);
+            }
+            at += n;
         }
-        if (src >= 0) pack_piece(p, s, r, src, k0, k1, start);
-        src = in->src;
-        k0 = lo + shift;
-        k1 = hi + shift;
-        start = lo;
+        pack_pieces(p, s, r, src, &job);
     }
-    if (src >= 0) pack_piece(p, s, r, src, k0, k1, start);
 }
 
 /* ---- what is fetched ahead ---- */
 
-/* Rows [begin, end) of `cols` floats, and the rest of a vector that the packing reads across the last panel. */
-static tn_gemm_region region_of(const float *at, int64_t cols, int64_t stride, int64_t begin, int64_t end)
-{
-    const char *first = (const char *)at + begin * stride;
-    int64_t before = (int64_t)((uintptr_t)first % 64);
-    return (tn_gemm_region){first - before, before + (cols + 2) * (int64_t)sizeof(float), stride, end - begin};
-}
+/* Rows of bytes that will be packed soon; a tile fetches `chunk` of them. */
+typedef struct region {
+    const char *at;
+    int64_t bytes, stride, rows;
+} region;
 
-/* The bytes that packing part `part` of `parts` of these panels for a segment will read: one region per source and output. */
-static void add_regions(const plan *p, const tn_gemm_segment *s, const range *r, int64_t part, int64_t parts, tn_gemm_stream *to)
+typedef struct stream {
+    region region[TN_GEMM_MAX];
+    int n, at;
+    int64_t byte, chunk; /* within the row; of a tile */
+} stream;
+
+/* What packing these panels for a segment will read: one region per source and output. */
+static void add_regions(const plan *p, const tn_gemm_segment *s, const range *r, stream *to)
 {
     const side *sd = &p->side[r->which];
-    int64_t k0[TN_GEMM_MAX], k1[TN_GEMM_MAX];
-    for (int i = 0; i < p->g->n_src; i++) k0[i] = INT64_MAX, k1[i] = 0;
-    for (int64_t i = 0; i < s->n; i++) {
-        const tn_order_ins *in = &s->ins[i];
-        if (in->op != TN_ORDER_LEAF) continue;
-        k0[in->src] = min64(k0[in->src], in->k0 + (i == 0 ? s->skip : 0));
-        k1[in->src] = max64(k1[in->src], i == s->n - 1 ? in->k0 + s->stop : in->k1);
-    }
     for (int seg = 0; seg < sd->n_seg; seg++) {
         int64_t panel = max64(r->panel, sd->first[seg]), end = min64(r->panel_end, sd->first[seg + 1]);
         if (panel >= end) continue;
         int64_t row0 = panel_row(p, r->which, seg, panel), row1 = panel_row(p, r->which, seg, end);
         for (int src = 0; src < p->g->n_src; src++) {
-            if (k0[src] >= k1[src]) continue;
+            if (s->begin[src] == s->end[src]) continue;
             const tn_gemm_src *x = operand(p, r->which, seg, src);
-            int64_t rs = r->which == A_SIDE ? x->a_m : x->b_n, ks = r->which == A_SIDE ? x->a_k : x->b_k;
-            const float *at = (r->which == A_SIDE ? x->a : x->b) + row0 * rs + k0[src] * ks;
-            int64_t rows = rs == 1 ? k1[src] - k0[src] : row1 - row0, cols = rs == 1 ? row1 - row0 : k1[src] - k0[src];
-            int64_t stride = (rs == 1 ? ks : rs) * (int64_t)sizeof(float), begin = part * rows / parts, stop = (part + 1) * rows / parts;
-            if (begin < stop) to->region[to->n++] = region_of(at, cols, stride, begin, stop);
+            int64_t stride = (r->which == A_SIDE ? x->a_m : x->b_n) * (int64_t)sizeof(float);
+            const char *at = (const char *)((r->which == A_SIDE ? x->a : x->b) + s->begin[src]) + row0 * stride;
+            int64_t bytes = (s->end[src] - s->begin[src]) * (int64_t)sizeof(float), rows = row1 - row0;
+            to->region[to->n++] = bytes == stride ? (region){at, bytes * rows, 0, 1} : (region){at, bytes, stride, rows};
         }
     }
 }
 
-static int64_t stream_lines(const tn_gemm_stream *s)
+/* The next chunk, for a tile of k steps. */
+static void take_chunk(stream *s, int64_t k, tn_gemm_tile *t)
 {
-    int64_t n = 0;
-    for (int i = 0; i < s->n; i++) n += s->region[i].rows * ceil_div(s->region[i].bytes, 64);
-    return n;
+    t->stream = (const char *)t->segment; /* something that is there anyway */
+    if (s->at == s->n) return;
+    region *r = &s->region[s->at];
+    t->stream = r->at + s->byte;
+    t->stream_step = ceil_div(min64(s->chunk, r->bytes - s->byte), max64(k, 1));
+    s->byte += s->chunk;
+    if (s->byte < r->bytes) return;
+    s->byte = 0;
+    r->at += r->stride;
+    if (--r->rows == 0) s->at++;
 }
 
 /* ---- the two phases of a segment ---- */
@@ -404,22 +430,22 @@ static int64_t block_begin(const phase *f, int64_t block)
 }
 
 /* What this thread will pack next: the block after the others' blocks. */
-static void plan_stream(const phase *f, int64_t block, tn_gemm_stream *stream)
+static void plan_stream(const phase *f, int64_t block, stream *to)
 {
     const plan *p = f->p;
-    int64_t next = block + p->threads;
+    int64_t next = block + p->threads, bytes = 0;
     const tn_gemm_segment *s = f->segment;
-    stream->n = stream->at = stream->lines = 0;
-    stream->byte = 0;
+    *to = (stream){.n = 0};
     if (next >= f->blocks) {
         next = next - f->blocks < f->blocks ? next - f->blocks : block;
         s = f->next;
     }
     if (!s || f->packing) return;
     range r = {.which = p->own, .panel = block_begin(f, next), .panel_end = block_begin(f, next + 1)};
-    add_regions(p, s, &r, 0, 1, stream);
-    int64_t beats = (block_begin(f, block + 1) - block_begin(f, block)) * (f->shared1 - f->shared0) * ceil_div(f->segment->k, TN_GEMM_BEAT);
-    stream->lines = (int)ceil_div(stream_lines(stream), max64(beats, 1));
+    add_regions(p, s, &r, to);
+    for (int i = 0; i < to->n; i++) bytes += to->region[i].bytes * to->region[i].rows;
+    int64_t tiles = (block_begin(f, block + 1) - block_begin(f, block)) * (f->shared1 - f->shared0);
+    to->chunk = max64(64, ceil_div(bytes, tiles));
 }
 
 typedef struct place {
@@ -447,7 +473,8 @@ static void set_next(tn_gemm_tile *t, const phase *f, const place *next, const f
         t->next = (const char *)(c + next->col) + next->row * t->next_ld;
     } else {
         t->next_ld = f->p->isa->nr * (int64_t)sizeof(float);
-        t->next = (const char *)kept;
+        int level = f->segment->depth_in > 0 ? f->segment->depth_in - 1 : f->segment->depth_out - 1;
+        t->next = (const char *)(kept + (size_t)level * tile_floats(f->p));
     }
     t->next_rows = next->rows;
 }
@@ -457,7 +484,7 @@ typedef struct block {
     const phase *f;
     range r;
     float *levels;
-    tn_gemm_stream stream;
+    stream stream;
 } block;
 
 static float *kept_of(const block *b, int64_t own, int64_t shared)
@@ -488,10 +515,10 @@ static void compute(void *arg, int64_t tile, int thread)
     const plan *p = f->p;
     block b = {.f = f, .r = {p->own, block_begin(f, tile), block_begin(f, tile + 1), 0, f->segment->k, NULL}};
     int64_t panels = b.r.panel_end - b.r.panel, tiles = panels * (f->shared1 - f->shared0);
-    size_t level_bytes = aligned(tile_floats(p) * (size_t)p->levels * sizeof(float));
+    size_t level_floats = tile_floats(p) * (size_t)p->levels;
     char *mine = f->own + (size_t)thread * p->own_bytes;
     b.r.to = (float *)(void *)mine;
-    b.levels = (float *)(void *)(mine + p->own_bytes - 2 * level_bytes);
+    b.levels = (float *)(void *)(mine + p->own_bytes) - 2 * level_floats - tile_floats(p);
     if (!f->packing) pack_range(p, f->segment, &b.r);
     plan_stream(f, tile, &b.stream);
     int64_t own = b.r.panel, shared = f->shared0;
@@ -503,8 +530,9 @@ static void compute(void *arg, int64_t tile, int thread)
         t.b = p->own == A_SIDE ? y : x;
         t.b_src = operand(p, B_SIDE, panel_seg(&p->side[B_SIDE], p->own == A_SIDE ? shared : own), 0);
         t.kept = kept_of(&b, own, shared);
-        t.hot = b.levels + level_bytes / sizeof(float);
-        t.stream = &b.stream;
+        t.hot = b.levels + level_floats;
+        t.edge = t.hot + level_floats;
+        take_chunk(&b.stream, f->segment->k, &t);
         packs(&b, &now, own, shared, &t);
         if (i + 1 < tiles) {
             own = b.r.panel + (i + 1) % panels;

@@ -38,7 +38,7 @@ typedef struct tn_gemm_out {
 } tn_gemm_out;
 
 /* n_out or n_src is 1. With several outputs, output o reads src[o], and all of them agree in A and m, or in B and n. With several
- * sources, instruction `LEAF s ..` reads src[s]. */
+ * sources, instruction `LEAF s ..` reads src[s]. The leaves of a source follow each other: each begins where the one before it ended. */
 typedef struct tn_gemm {
     int n_out, n_src;
     tn_gemm_out out[TN_GEMM_MAX];

@@ -18,11 +18,12 @@
 #if defined TN_ISA_avx512
 
 typedef __m512 gv;
-enum { VL = 16, NV = 2, MR = 14, A_WIDTH = 16, K_UNROLL = 2 };
+enum { VL = 16, NV = 2, MR = 14, A_WIDTH = 16 };
 TN_VI gv g_load(const float *p) { return _mm512_loadu_ps(p); }
 TN_VI void g_store(float *p, gv x) { _mm512_storeu_ps(p, x); }
 TN_VI gv g_set(float x) { return _mm512_set1_ps(x); }
 TN_VI gv g_add(gv a, gv b) { return _mm512_add_ps(a, b); }
+TN_VI gv g_mul(gv a, gv b) { return _mm512_mul_ps(a, b); }
 TN_VI gv g_fma(gv a, gv b, gv c) { return _mm512_fmadd_ps(a, b, c); }
 TN_VI __mmask16 g_mask(int64_t n) { return n >= VL ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1); }
 TN_VI gv g_load_n(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(g_mask(n), p); }
@@ -58,11 +59,12 @@ TN_VI void g_transpose(gv x[VL])
 #elif defined TN_ISA_avx2
 
 typedef __m256 gv;
-enum { VL = 8, NV = 2, MR = 6, A_WIDTH = 8, K_UNROLL = 4 };
+enum { VL = 8, NV = 2, MR = 6, A_WIDTH = 8 };
 TN_VI gv g_load(const float *p) { return _mm256_loadu_ps(p); }
 TN_VI void g_store(float *p, gv x) { _mm256_storeu_ps(p, x); }
 TN_VI gv g_set(float x) { return _mm256_set1_ps(x); }
 TN_VI gv g_add(gv a, gv b) { return _mm256_add_ps(a, b); }
+TN_VI gv g_mul(gv a, gv b) { return _mm256_mul_ps(a, b); }
 TN_VI gv g_fma(gv a, gv b, gv c) { return _mm256_fmadd_ps(a, b, c); }
 TN_VI __m256i g_mask(int64_t n)
 {
@@ -97,11 +99,12 @@ TN_VI void g_transpose(gv x[VL])
 #else
 
 typedef tn_v gv;
-enum { VL = TN_VL, NV = 1, MR = 4, A_WIDTH = TN_VL, K_UNROLL = 1 };
+enum { VL = TN_VL, NV = 1, MR = 4, A_WIDTH = TN_VL };
 TN_VI gv g_load(const float *p) { return tn_v_load(p); }
 TN_VI void g_store(float *p, gv x) { tn_v_store(p, x); }
 TN_VI gv g_set(float x) { return tn_v_set(x); }
 TN_VI gv g_add(gv a, gv b) { return tn_v_add(a, b); }
+TN_VI gv g_mul(gv a, gv b) { return tn_v_mul(a, b); }
 TN_VI gv g_fma(gv a, gv b, gv c) { return tn_v_fma(a, b, c); }
 TN_VI gv g_load_n(const float *p, int64_t n) { return tn_v_load_mask(p, tn_v_mask(n)); }
 TN_VI void g_store_n(float *p, int64_t n, gv x) { tn_v_store_mask(p, tn_v_mask(n), x); }
@@ -128,26 +131,28 @@ static void pack_rows(const tn_gemm_pack *p, int panel)
     int64_t rows = p->row[panel + 1] - p->row[panel];
     for (int64_t v = 0; v < p->width; v += VL) {
         const float *row[VL];
-        float *to = p->dst + panel * p->panel_stride + v;
         for (int i = 0; i < VL; i++) row[i] = p->src + (p->row[panel] + (v + i < rows ? v + i : 0)) * p->r_stride;
-        int64_t k = 0;
-        for (; k + VL <= p->len; k += VL, to += VL * p->width) {
-            gv x[VL];
-            UNROLL for (int i = 0; i < VL; i++) x[i] = g_load(row[i] + k);
-            g_transpose(x);
-            UNROLL for (int i = 0; i < VL; i++) g_store(to + i * p->width, x[i]);
+        for (int q = 0; q < p->n_pieces; q++) {
+            int64_t k = p->piece[q].k, end = k + p->piece[q].len;
+            float *to = p->dst + panel * p->panel_stride + p->piece[q].at * p->width + v;
+            for (; k + VL <= end; k += VL, to += VL * p->width) {
+                gv x[VL];
+                UNROLL for (int i = 0; i < VL; i++) x[i] = g_load(row[i] + k);
+                g_transpose(x);
+                UNROLL for (int i = 0; i < VL; i++) g_store(to + i * p->width, x[i]);
+            }
+            for (; k < end; k++, to += p->width)
+                for (int i = 0; i < VL; i++) to[i] = row[i][k];
         }
-        for (; k < p->len; k++, to += p->width)
-            for (int i = 0; i < VL; i++) to[i] = row[i][k];
     }
 }
 
 /* Rows contiguous: a k is read through all panels, which lie side by side in the source. */
-static void pack_columns(const tn_gemm_pack *p)
+static void pack_columns(const tn_gemm_pack *p, const tn_gemm_piece *piece)
 {
-    for (int64_t k = 0; k < p->len; k++) {
-        const float *from = p->src + k * p->k_stride;
-        float *to = p->dst + k * p->width;
+    for (int64_t k = 0; k < piece->len; k++) {
+        const float *from = p->src + (piece->k + k) * p->k_stride;
+        float *to = p->dst + (piece->at + k) * p->width;
         for (int i = 0; i < p->n_panels; i++, to += p->panel_stride)
             for (int64_t v = 0; v < p->width; v += VL) {
                 int64_t row = p->row[i] + v, there = p->extent - row;
@@ -159,21 +164,23 @@ static void pack_columns(const tn_gemm_pack *p)
 static void pack(const tn_gemm_pack *p)
 {
     if (p->r_stride == 1)
-        pack_columns(p);
+        for (int i = 0; i < p->n_pieces; i++) pack_columns(p, &p->piece[i]);
     else
         for (int i = 0; i < p->n_panels; i++) pack_rows(p, i);
 }
 
 /* ---- tiles ---- */
 
-TN_VI void step(const int H, const float *a, const float *b, gv c[MR][NV])
+/* One k. The first of a leaf multiplies: fma(a, b, +0) could differ from it in the sign of a zero only, which the end of the leaf
+ * forgets. (Clearing 28 registers costs 40 cycles a leaf on Zen 4, 4 % at 32 k.) */
+TN_VI void step(const int H, const bool first, const float *a, const float *b, gv c[MR][NV])
 {
     gv y[NV];
     UNROLL for (int j = 0; j < NV; j++) y[j] = g_load(b + j * VL);
     UNROLL for (int i = 0; i < H; i++)
     {
         gv x = g_set(a[i]);
-        UNROLL for (int j = 0; j < NV; j++) c[i][j] = g_fma(x, y[j], c[i][j]);
+        UNROLL for (int j = 0; j < NV; j++) c[i][j] = first ? g_mul(x, y[j]) : g_fma(x, y[j], c[i][j]);
     }
 }
 
@@ -183,38 +190,35 @@ TN_VI void fetch_b(const float *b, int64_t b_k)
     UNROLL for (int j = 0; j < NR; j += 16) __builtin_prefetch(b + DISTANCE * b_k + j, 0, 3);
 }
 
-TN_VI void chain(const int H, int64_t n, const float *a, const float *b, int64_t b_k, gv c[MR][NV])
+/* Where the next k of both operands lie. A is packed, or (from not NULL) read where it is and packed on the way: the copy costs
+ * nothing beside 28 multiplications. */
+typedef struct operands {
+    float *a;
+    const float *from, *b;
+    int64_t a_k, b_k;
+    const char *stream;
+    int64_t stream_step;
+} operands;
+
+TN_VI void one_k(const int H, const bool first, const bool packing, operands *x, gv c[MR][NV])
 {
-    for (; n >= K_UNROLL; n -= K_UNROLL) {
-        UNROLL for (int u = 0; u < K_UNROLL; u++)
-        {
-            fetch_b(b, b_k);
-            step(H, a + u * A_WIDTH, b, c);
-            b += b_k;
-        }
-        a += K_UNROLL * A_WIDTH;
+    fetch_b(x->b, x->b_k);
+    __builtin_prefetch(x->stream, 0, 2);
+    if (packing) {
+        __builtin_prefetch(x->from + DISTANCE * x->a_k, 0, 3);
+        __builtin_prefetch(x->from + DISTANCE * x->a_k + A_WIDTH, 0, 3);
+        g_store(x->a, g_load(x->from));
     }
-    if (K_UNROLL == 1) return;
-    for (; n > 0; n--) {
-        step(H, a, b, c);
-        a += A_WIDTH;
-        b += b_k;
-    }
+    step(H, first, packing ? x->from : x->a, x->b, c);
+    x->stream += x->stream_step;
+    x->a += A_WIDTH;
+    x->b += x->b_k;
+    if (packing) x->from += x->a_k;
 }
 
-/* The same from A itself, which is packed on the way: the copy costs nothing beside 28 multiplications. */
-TN_VI void chain_packing(const int H, int64_t n, const float *a, int64_t a_k, float *to, const float *b, int64_t b_k, gv c[MR][NV])
+TN_VI void chain(const int H, const bool packing, int64_t n, operands *x, gv c[MR][NV])
 {
-    for (; n > 0; n--) {
-        fetch_b(b, b_k);
-        __builtin_prefetch(a + DISTANCE * a_k, 0, 3);
-        __builtin_prefetch(a + DISTANCE * a_k + A_WIDTH, 0, 3);
-        g_store(to, g_load(a));
-        step(H, a, b, c);
-        a += a_k;
-        b += b_k;
-        to += A_WIDTH;
-    }
+    for (; n > 0; n--) one_k(H, false, packing, x, c);
 }
 
 #define EACH UNROLL for (int i = 0; i < H; i++) UNROLL for (int j = 0; j < NV; j++)
@@ -226,139 +230,87 @@ TN_VI void add_to(const int H, const float *level, gv c[MR][NV])
     EACH c[i][j] = g_add(g_load(level + i * NR + j * VL), c[i][j]);
 }
 
-static void read_level(const tn_gemm_tile *t, const float *from, int64_t ld, float *level)
-{
-    from += t->row * ld + t->col;
-    for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < NV; j++) {
-            const float *x = from + i * ld + j * VL;
-            int64_t n = t->cols - j * VL;
-            g_store(level + i * NR + j * VL, n >= VL ? g_load(x) : g_load_n(x, n));
-        }
-}
-
-static void write_level(const tn_gemm_tile *t, const float *level, float *to, int64_t ld)
-{
-    to += t->row * ld + t->col;
-    for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < NV; j++) {
-            gv x = g_load(level + i * NR + j * VL);
-            int64_t n = t->cols - j * VL;
-            if (n >= VL)
-                g_store(to + i * ld + j * VL, x);
-            else
-                g_store_n(to + i * ld + j * VL, n, x);
-        }
-}
-
-TN_VI void write_result(const int H, const tn_gemm_tile *t, gv c[MR][NV])
-{
-    const tn_gemm_out *o = t->out;
-    float *to = o->c ? o->c : o->stack[t->segment->depth_out - 1];
-    int64_t ld = o->c ? o->ldc : o->n;
-    to += t->row * ld + t->col;
-    const float *add = o->c && o->add ? o->add + t->row * o->ldadd + t->col : NULL;
-    if (t->cols == NR) {
-        if (add) EACH c[i][j] = g_add(c[i][j], g_load(add + i * o->ldadd + j * VL));
-        EACH g_store(to + i * ld + j * VL, c[i][j]);
-    } else {
-        if (add) EACH c[i][j] = g_add(c[i][j], g_load_n(add + i * o->ldadd + j * VL, t->cols - j * VL));
-        EACH g_store_n(to + i * ld + j * VL, t->cols - j * VL, c[i][j]);
-    }
-}
-
-/* ---- what will be needed soon ---- */
-
-static void next_row(tn_gemm_stream *s)
-{
-    tn_gemm_region *r = &s->region[s->at];
-    s->byte = 0;
-    r->at += r->stride;
-    if (--r->rows == 0) s->at++;
-}
-
-TN_VI void fetch(tn_gemm_stream *s)
-{
-    for (int i = 0; i < s->lines && s->at < s->n; i++) {
-        tn_gemm_region *r = &s->region[s->at];
-        __builtin_prefetch(r->at + s->byte, 0, 2);
-        s->byte += 64;
-        if (s->byte >= r->bytes) next_row(s);
-    }
-}
-
-/* The rows of the next tile's result, spread over the beats of this one. */
-typedef struct results {
-    const char *at;
-    int64_t ld;
-    int rows, per_beat;
-} results;
-
-TN_VI void fetch_results(results *r)
-{
-    for (int i = 0; i < r->per_beat && r->rows > 0; i++, r->rows--) {
-        for (int j = 0; j < NR * 4; j += 64) __builtin_prefetch(r->at + j, 1, 3);
-        r->at += r->ld;
-    }
-}
-
-/* ---- a tile ---- */
-
 TN_VI float *level_of(const tn_gemm_tile *t, int level)
 {
     int found = t->segment->depth_in;
     return level < found ? t->kept + level * TILE : t->hot + (level - found) * TILE;
 }
 
-/* n k of a leaf, from k of its source on. */
-TN_VI void beat(const int H, const bool packing, const tn_gemm_tile *t, int src, int64_t k, int64_t n, float *a, const float *b,
-                int64_t b_k, gv c[MR][NV])
+/* What is not packed is found by the leaf; what is, goes on where it was. */
+TN_VI void set_operands(const bool packing, const tn_gemm_tile *t, const tn_order_ins *in, int64_t k0, operands *x)
 {
-    fetch(t->stream);
-    if (packing)
-        chain_packing(H, n, t->a_src[src].a + k * t->a_src[src].a_k + t->row, t->a_src[src].a_k, a, b, b_k, c);
-    else
-        chain(H, n, a, b, b_k, c);
+    int64_t k = in->k0 + k0;
+    if (!t->b) x->b = t->b_src->b + k * x->b_k + t->col;
+    if (packing) {
+        x->a_k = t->a_src[in->src].a_k;
+        x->from = t->a_src[in->src].a + k * x->a_k + t->row;
+    }
+}
+
+/* The rows of the next tile's result, one each k. */
+TN_VI int64_t chain_fetching(const int H, const bool packing, int64_t n, const char *next, int64_t ld, operands *x, gv c[MR][NV])
+{
+    for (int64_t i = 0; i < n; i++, next += ld) {
+        UNROLL for (int j = 0; j < NR * 4; j += 64) __builtin_prefetch(next + j, 1, 3);
+        one_k(H, false, packing, x, c);
+    }
+    return n;
+}
+
+/* C = sum + add, of a tile as wide as any; the others go through memory. */
+TN_VI void write_result(const int H, const tn_gemm_tile *t, gv c[MR][NV])
+{
+    const tn_gemm_out *o = t->out;
+    if (t->cols < NR || !o->c) {
+        push(H, t->edge, c);
+        return;
+    }
+    float *to = o->c + t->row * o->ldc + t->col;
+    if (o->add) EACH c[i][j] = g_add(c[i][j], g_load(o->add + (t->row + i) * o->ldadd + t->col + j * VL));
+    EACH g_store(to + i * o->ldc + j * VL, c[i][j]);
 }
 
 TN_VI void tile(const int H, const bool packing, const tn_gemm_tile *t)
 {
     const tn_gemm_segment *s = t->segment;
-    float *a = t->a;
-    const float *b = t->b;
+    operands x = {t->a, NULL, t->b, 0, t->b ? NR : t->b_src->b_k, t->stream, t->stream_step};
     int depth = s->depth_in; /* levels in memory */
+    int64_t at = 0, k0, k1, fetched = 0;
+    bool open = s->open;
     gv c[MR][NV];
-    bool live = s->resume, open = s->open;
-    results ahead = {t->next, t->next_ld, t->next ? t->next_rows : 0, 1 + (int)(t->next_rows * TN_GEMM_BEAT / (s->k + 1))};
-    EACH c[i][j] = g_set(0);
-    if (live) pop(H, level_of(t, --depth), c);
-    for (int64_t at = 0; at < s->n; at++) {
-        const tn_order_ins *in = &s->ins[at];
-        if (in->op == TN_ORDER_ADD) {
+    if (!s->resume) { /* then the first instruction is a leaf */
+        open = false;
+        goto leaf;
+    }
+    pop(H, level_of(t, --depth), c);
+    for (; at < s->n; at++) {
+        if (s->ins[at].op == TN_ORDER_ADD) {
             add_to(H, level_of(t, --depth), c);
             continue;
         }
-        int64_t k0 = at == 0 ? s->skip : 0, k1 = at == s->n - 1 ? s->stop : in->k1 - in->k0, b_k = NR;
-        if (!t->b) {
-            b_k = t->b_src[in->src].b_k;
-            b = t->b_src[in->src].b + (in->k0 + k0) * b_k + t->col;
+        if (!open) push(H, level_of(t, depth++), c);
+    leaf:
+        k0 = at == 0 ? s->skip : 0;
+        k1 = at == s->n - 1 ? s->stop : s->ins[at].k1 - s->ins[at].k0;
+        set_operands(packing, t, &s->ins[at], k0, &x);
+        while (!packing && t->b && s->ins[at].more && at + 1 < s->n) { /* the chain's next leaf follows in both panels */
+            at++;
+            k1 += at == s->n - 1 ? s->stop : s->ins[at].k1 - s->ins[at].k0;
         }
-        if (!open) {
-            if (live) push(H, level_of(t, depth++), c);
+        if (!open && k0 < k1) {
+            one_k(H, true, packing, &x, c);
+            k0++;
+        } else if (!open) {
             EACH c[i][j] = g_set(0);
-            live = true;
         }
-        for (; k0 < k1; k0 += TN_GEMM_BEAT) {
-            int64_t n = k1 - k0 < TN_GEMM_BEAT ? k1 - k0 : TN_GEMM_BEAT;
-            fetch_results(&ahead);
-            beat(H, packing, t, in->src, in->k0 + k0, n, a, b, b_k, c);
-            a += n * A_WIDTH;
-            b += n * b_k;
+        if (fetched < t->next_rows) {
+            int64_t n = t->next_rows - fetched < k1 - k0 ? t->next_rows - fetched : k1 - k0;
+            k0 += chain_fetching(H, packing, n, t->next + fetched * t->next_ld, t->next_ld, &x, c);
+            fetched += n;
         }
-        open = in->more || k1 < in->k1 - in->k0;
-        if (!open && !(at + 1 < s->n && in[1].op == TN_ORDER_ADD)) {
-            EACH c[i][j] = g_add(c[i][j], g_set(0));
-        }
+        chain(H, packing, k1 - k0, &x, c);
+        open = s->ins[at].more || (at == s->n - 1 && s->stop < s->ins[at].k1 - s->ins[at].k0);
+        if (!open && !(at + 1 < s->n && s->ins[at + 1].op == TN_ORDER_ADD)) EACH c[i][j] = g_add(c[i][j], g_set(0));
     }
     if (s->last)
         write_result(H, t, c);
@@ -385,6 +337,33 @@ HEIGHT(1) HEIGHT(2) HEIGHT(3) HEIGHT(4)
 
 static void (*const tile_of[MR + 1][2])(const tn_gemm_tile *) = {{NULL, NULL}, ROWS};
 
+/* Between the tile's own memory and the caller's, with a mask at the right edge. */
+static void read_level(const tn_gemm_tile *t, const float *from, int64_t ld, float *level)
+{
+    from += t->row * ld + t->col;
+    for (int i = 0; i < t->rows; i++, from += ld, level += NR)
+        for (int j = 0; j < t->cols; j += VL) g_store(level + j, t->cols - j >= VL ? g_load(from + j) : g_load_n(from + j, t->cols - j));
+}
+
+static void write_level(const tn_gemm_tile *t, const float *level, float *to, int64_t ld)
+{
+    to += t->row * ld + t->col;
+    for (int i = 0; i < t->rows; i++, to += ld, level += NR)
+        for (int j = 0; j < t->cols; j += VL) {
+            if (t->cols - j >= VL)
+                g_store(to + j, g_load(level + j));
+            else
+                g_store_n(to + j, t->cols - j, g_load(level + j));
+        }
+}
+
+static void add_level(const tn_gemm_tile *t, const float *from, int64_t ld, float *level)
+{
+    from += t->row * ld + t->col;
+    for (int i = 0; i < t->rows; i++, from += ld, level += NR)
+        for (int j = 0; j < t->cols; j += VL) g_store(level + j, g_add(g_load(level + j), g_load_n(from + j, t->cols - j)));
+}
+
 static void tile_any(const tn_gemm_tile *t)
 {
     const tn_gemm_segment *s = t->segment;
@@ -392,10 +371,14 @@ static void tile_any(const tn_gemm_tile *t)
     if (s->first)
         for (int l = 0; l < s->depth_in; l++) read_level(t, o->stack[l], o->n, t->kept + l * TILE);
     tile_of[t->rows][t->a_src != NULL](t);
-    for (int l = s->depth_in; l < s->depth_out - 1 && !s->last; l++)
-        memcpy(t->kept + l * TILE, level_of(t, l), sizeof(float) * TILE);
-    if (s->last)
-        for (int l = 0; l < s->depth_out - 1; l++) write_level(t, level_of(t, l), o->stack[l], o->n);
+    if (!s->last) {
+        for (int l = s->depth_in; l < s->depth_out - 1; l++) memcpy(t->kept + l * TILE, level_of(t, l), sizeof(float) * TILE);
+        return;
+    }
+    for (int l = 0; l < s->depth_out - 1; l++) write_level(t, level_of(t, l), o->stack[l], o->n);
+    if (t->cols == NR && o->c) return;
+    if (o->c && o->add) add_level(t, o->add, o->ldadd, t->edge);
+    write_level(t, t->edge, o->c ? o->c : o->stack[s->depth_out - 1], o->c ? o->ldc : o->n);
 }
 
 const tn_gemm_isa TN_ISA_NAME(tn_gemm_isa) = {MR, NR, A_WIDTH, tile_any, pack};

@@ -22,50 +22,46 @@ typedef struct tn_gemm_segment {
     bool resume;              /* it goes on with the top level: continues the chain, or adds it */
     bool open;                /* it begins inside a chain */
     bool first, last;         /* of the run: levels come from, results go to the caller's memory */
+    int64_t begin[TN_GEMM_MAX], end[TN_GEMM_MAX]; /* k of each source */
 } tn_gemm_segment;
-
-/* Memory that somebody will read soon: rows of bytes. A stream walks through regions, `lines` cache lines at every GEMM_BEAT k of
- * the tiles. */
-typedef struct tn_gemm_region {
-    const char *at;
-    int64_t bytes, stride, rows;
-} tn_gemm_region;
-
-enum { TN_GEMM_BEAT = 16, TN_GEMM_PACK_MAX = 8, TN_GEMM_REGIONS = 2 * TN_GEMM_MAX + 1 };
-
-typedef struct tn_gemm_stream {
-    tn_gemm_region region[TN_GEMM_REGIONS]; /* what is left; [0 .. n) with [at] being walked */
-    int n, at, lines;
-    int64_t byte; /* within the row */
-} tn_gemm_stream;
 
 typedef struct tn_gemm_tile {
     float *a;                 /* packed panel; with a_src it is written on the way */
     const float *b;           /* packed panel, or NULL: b_src */
     const tn_gemm_src *a_src; /* NULL, or [source]: rows of A are contiguous (a_m 1), a whole vector of them is there */
-    const tn_gemm_src *b_src; /* [source]: rows of B are contiguous (b_n 1), nr of them are there */
+    const tn_gemm_src *b_src; /* rows of B are contiguous (b_n 1), nr of them are there */
     const tn_gemm_segment *segment;
     float *kept;              /* levels between segments */
     float *hot;               /* levels of no tile in particular: what the segment pushes above those it found */
+    float *edge;              /* a tile's worth, for one that is not full */
     const tn_gemm_out *out;
     int64_t row, col;         /* of the tile in the output */
     int rows, cols;
-    tn_gemm_stream *stream;   /* of the thread */
-    const char *next;         /* NULL, or what the next tile reads or writes first: next_rows rows of a tile, next_ld bytes apart */
+    const char *stream;       /* what will be packed soon: fetched on the way, stream_step bytes each k */
+    int64_t stream_step;
+    const char *next;         /* what the next tile reads or writes first: next_rows rows of a tile, next_ld bytes apart */
     int64_t next_ld;
     int next_rows;
 } tn_gemm_tile;
 
-/* Some k of consecutive panels: panel i has rows row[i] .. row[i + 1] of src, and `len` k of it go to dst + i * panel_stride.
- * Rows above up to width may hold copies of others. */
+enum { TN_GEMM_PANELS = 8, TN_GEMM_PIECES = 32 };
+
+/* k [k, k + len) of a source, which stand at position `at` of the panels. */
+typedef struct tn_gemm_piece {
+    int64_t k, len, at;
+} tn_gemm_piece;
+
+/* Some pieces of consecutive panels: panel i has rows row[i] .. row[i + 1] of src and goes to dst + i * panel_stride. Rows above
+ * up to width may hold copies of others. */
 typedef struct tn_gemm_pack {
     float *dst;
     int64_t width, panel_stride; /* floats */
     const float *src;
     int64_t r_stride, k_stride; /* one of them is 1 */
-    int64_t len, extent;        /* rows of src: a vector may be read across panels, but not across this */
-    int n_panels;
-    int64_t row[TN_GEMM_PACK_MAX + 1];
+    int64_t extent;             /* rows of src: a vector may be read across panels, but not across this */
+    int n_panels, n_pieces;
+    int64_t row[TN_GEMM_PANELS + 1];
+    tn_gemm_piece piece[TN_GEMM_PIECES];
 } tn_gemm_pack;
 
 typedef struct tn_gemm_isa {
