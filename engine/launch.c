@@ -91,13 +91,6 @@ static void kill_rest(tn_launch *l)
     l->kill_at = 0;
 }
 
-/* Only who is to blame is left: no grace for it. */
-static bool only_culprit(const tn_launch *l)
-{
-    int culprit = atomic_load(&l->page->aborted) - 1;
-    return l->left == 1 && l->failed && culprit >= 0 && l->child[culprit].pid > 0;
-}
-
 static void watch(tn_launch *l, const sigset_t *wanted)
 {
     double before = tn_clock_s();
@@ -113,7 +106,7 @@ static void watch(tn_launch *l, const sigset_t *wanted)
         if (l->kill_at > 0 && now - before > 1)
             l->kill_at += now - before; /* the whole job was stopped and went on */
         before = now;
-        if (l->kill_at > 0 && (now > l->kill_at || only_culprit(l))) kill_rest(l);
+        if (l->kill_at > 0 && now > l->kill_at) kill_rest(l);
     }
 }
 
