@@ -352,6 +352,18 @@ static tn_status map_region(int fd, int64_t bytes, void **out)
     return TN_OK;
 }
 
+/* A rank that dies loses its descriptors a little before anyone is told that it died: wait for the
+ * word, so that the dead one is named and not its reader. */
+static tn_status no_memory_of(tn_comm *c, int rank, int why)
+{
+    double until = tn_clock_s() + 1;
+    while (tn_clock_s() < until && !is_gone(c->page, rank) && atomic_load(&c->page->aborted) <= 0)
+        nanosleep(&(struct timespec){0, 5 * 1000 * 1000}, NULL);
+    if (is_gone(c->page, rank)) return gave_up(c, rank, "sharing memory", false);
+    if (atomic_load(&c->page->aborted) > 0) return aborted(c);
+    TN_FAIL(TN_FAILED, "comm: cannot open the memory of rank %d: %s", rank, strerror(why));
+}
+
 static tn_status map_peer(tn_comm *c, int rank, int number)
 {
     char path[64];
@@ -360,8 +372,7 @@ static tn_status map_peer(tn_comm *c, int rank, int number)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", atomic_load(&c->page->rank[rank].pid),
              atomic_load(&c->page->rank[rank].fd[number]));
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        TN_FAIL(TN_FAILED, "comm: cannot open the memory of rank %d: %s", rank, strerror(errno));
+    if (fd < 0) return no_memory_of(c, rank, errno);
     tn_status st = map_region(fd, r->bytes[rank], &r->at[rank]);
     close(fd);
     return st;
