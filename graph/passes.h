@@ -7,7 +7,14 @@
 
 TN_C_BEGIN
 
-typedef enum tn_recompute { TN_RECOMPUTE_NONE, TN_RECOMPUTE_FULL } tn_recompute;
+/* OP keeps what products and attention made, and what a reduction completed; LAYERS recomputes
+ * every k-th block fully: blocks k - 1, 2k - 1, ... */
+typedef enum tn_recompute {
+    TN_RECOMPUTE_NONE,
+    TN_RECOMPUTE_FULL,
+    TN_RECOMPUTE_OP,
+    TN_RECOMPUTE_LAYERS
+} tn_recompute;
 
 typedef struct tn_optimizer_group {
     const char *pattern; /* Lua pattern or regular text is the host's business: `match` decides */
@@ -18,6 +25,7 @@ typedef enum tn_optimizer { TN_OPTIMIZER_ADAMW, TN_OPTIMIZER_ADAM, TN_OPTIMIZER_
 
 typedef struct tn_pass_options {
     tn_recompute recompute;
+    int64_t recompute_every; /* k of TN_RECOMPUTE_LAYERS */
     tn_optimizer optimizer;
     int n_groups;
     const tn_optimizer_group *groups;
@@ -49,7 +57,8 @@ tn_status tn_pass_fuse(const tn_graph *in, tn_graph **out) TN_MUST_USE;
  * the update. */
 tn_status tn_pass_storage(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
 
-/* 6. Recompute: clones the forward nodes of a block in front of its backward. */
+/* 6. Recompute: clones the forward nodes of a block that its backward needs and that are not kept
+ * in front of it. */
 tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o,
                             tn_graph **out) TN_MUST_USE;
 

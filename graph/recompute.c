@@ -1,7 +1,8 @@
-/* recompute.c - pass 6, `full`: a block keeps only what enters it; in front of its backward its
- * forward nodes are cloned, as far as the backward needs them. Clones are the same nodes, so they
- * give the same bits. Parameters that the clones read are unsharded again in front of them, once
- * for them and for the backward: no compute copy lives from forward to backward.
+/* recompute.c - pass 6: a block keeps what enters it, and under `op` what its products, its
+ * attention and its reductions made; in front of its backward its other forward nodes are cloned,
+ * as far as the backward needs them. Clones are the same nodes, so they give the same bits.
+ * Parameters that the clones read are unsharded again in front of them, once for them and for the
+ * backward: no compute copy lives from forward to backward.
  *
  * A block is an element of an nn.list: the module path up to its first numeric component
  * ("layers.3"). */
@@ -12,6 +13,8 @@
 #include "graph/passes.h"
 #include "graph/rewrite.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 size_t tn_recompute_block(const char *path)
@@ -26,8 +29,21 @@ size_t tn_recompute_block(const char *path)
     return 0;
 }
 
+tn_text_short tn_recompute_text(tn_recompute mode, int64_t every)
+{
+    static const char *const names[] = {"none", "full", "selective (op)"};
+    static const char *const ends[] = {"th", "st", "nd", "rd"};
+    tn_text_short t;
+    int64_t last = every % 100 / 10 == 1 || every % 10 > 3 ? 0 : every % 10;
+    if (mode != TN_RECOMPUTE_LAYERS) snprintf(t.s, sizeof t.s, "%s", names[mode]);
+    else if (every == 1) snprintf(t.s, sizeof t.s, "selective (every layer)");
+    else snprintf(t.s, sizeof t.s, "selective (every %lld%s layer)", (long long)every, ends[last]);
+    return t;
+}
+
 typedef struct again {
     tn_rewrite r;
+    const tn_pass_options *o;
     int32_t *clone; /* old value -> its recomputed twin, -1 */
     int32_t *fresh; /* old value of a parameter -> its compute view that was made for clones, -1 */
     bool *need;     /* by old node: the backward of its block reads it */
@@ -52,6 +68,28 @@ static bool is_backward(const tn_node *n)
     return (n->phase == TN_PHASE_B || n->phase == TN_PHASE_W) && n->scope == TN_SCOPE_MICROBATCH;
 }
 
+/* TorchTitan's count: with k = 2 layers 1, 3, ... */
+static bool recomputes(const tn_pass_options *o, const char *path, size_t block)
+{
+    if (o->recompute != TN_RECOMPUTE_LAYERS) return true;
+    size_t number = block;
+    while (number && path[number - 1] != '.') number--;
+    return (strtoll(path + number, NULL, 10) + 1) % o->recompute_every == 0;
+}
+
+/* What `op` saves: results that are dear to compute, and what came from other ranks as a sum. */
+static bool keeps(const again *s, const tn_node *n)
+{
+    const tn_graph *g = s->r.old;
+    if (s->o->recompute != TN_RECOMPUTE_OP) return false;
+    if (n->op == TN_OP_linear || n->op == TN_OP_linear_add || n->op == TN_OP_attention) return true;
+    if (n->op != TN_OP_redistribute) return false;
+    const tn_layout *from = &g->values[tn_node_in(g, n, 0)].layout;
+    for (int a = 0; a < TN_N_AXES; a++)
+        if (from->type[a] == TN_TYPE_P) return true;
+    return false;
+}
+
 /* Numbers the blocks and finds where their forward lies. */
 static tn_status find_blocks(again *s, tn_arena *arena)
 {
@@ -65,7 +103,7 @@ static tn_status find_blocks(again *s, tn_arena *arena)
         const char *name;
         void *mem;
         s->block[i] = -1;
-        if (!length) continue;
+        if (!length || !recomputes(s->o, n->path, length)) continue;
         if (i && g->nodes[i - 1].path == n->path) {
             number = s->block[i - 1];
         } else {
@@ -87,7 +125,8 @@ static void need_operands(again *s, int64_t node, int32_t block)
     const tn_graph *g = s->r.old;
     for (int k = 0; k < g->nodes[node].n_in; k++) {
         int32_t p = g->values[tn_node_in(g, &g->nodes[node], k)].node;
-        if (s->block[p] == block && p >= s->begin[block] && p < s->end[block]) s->need[p] = true;
+        bool own = s->block[p] == block && p >= s->begin[block] && p < s->end[block];
+        if (own && !keeps(s, &g->nodes[p])) s->need[p] = true;
     }
 }
 
@@ -191,11 +230,11 @@ static tn_status reserve(again *s, tn_arena *arena)
 
 tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o, tn_graph **out)
 {
-    again s = {0};
+    again s = {.o = o};
     tn_arena arena = {0};
     tn_status st;
     TN_TRY(tn_rewrite_begin(in, &s.r));
-    if (o->recompute == TN_RECOMPUTE_FULL) {
+    if (o->recompute != TN_RECOMPUTE_NONE) {
         st = reserve(&s, &arena);
         if (!st) st = run(&s);
     } else {

@@ -11,10 +11,16 @@ const char *const tn_build_passes[] = {"trace",   "differentiate", "lower", "fus
 
 /* ------------------------------------------------------------ batch arithmetic */
 
-static tn_recompute recompute_of(const tn_recipe *r)
+static tn_recompute recompute_of(const tn_recipe *r, int64_t *every)
 {
-    return strcmp(tn_recipe_text(r, "activation_checkpoint.mode"), "full") ? TN_RECOMPUTE_NONE
-                                                                           : TN_RECOMPUTE_FULL;
+    static const char option[] = "activation_checkpoint.selective_ac_option";
+    const char *mode = tn_recipe_text(r, "activation_checkpoint.mode");
+    *every = 0;
+    if (!strcmp(mode, "full")) return TN_RECOMPUTE_FULL;
+    if (strcmp(mode, "selective")) return TN_RECOMPUTE_NONE;
+    if (tn_recipe_is_text(r, option)) return TN_RECOMPUTE_OP;
+    *every = tn_recipe_int(r, option);
+    return TN_RECOMPUTE_LAYERS;
 }
 
 tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
@@ -36,8 +42,8 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
                       .rows = local,
                       .seq = tn_recipe_int(r, "training.seq_len"),
                       .n_microbatches = global / unit,
-                      .chunks = tn_recipe_int(r, "loss.chunks"),
-                      .recompute = recompute_of(r)};
+                      .chunks = tn_recipe_int(r, "loss.chunks")};
+    out->recompute = recompute_of(r, &out->recompute_every);
     return TN_OK;
 }
 
@@ -213,6 +219,7 @@ tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out
     TN_TRY(tn_groups_create(r, &b.groups));
     b.pass = (tn_pass_options){
         .recompute = o->shape.recompute,
+        .recompute_every = o->shape.recompute_every,
         .optimizer = optimizer_of(r),
         .group_of = tn_groups_of,
         .user = b.groups,

@@ -11,6 +11,7 @@
 #include "engine/init.h"
 #include "engine/train.h"
 #include "graph/op.h"
+#include "graph/recompute.h"
 #include "lua/commands.h"
 #include "lua/session.h"
 #include "lua/weights.h"
@@ -449,7 +450,7 @@ static tn_status run(parity *p)
            tn_pool_threads(p->s.device->cpu.pool),
            tn_pool_threads(p->s.device->cpu.pool) == 1 ? "" : "s", (long long)p->s.shape.rows,
            (long long)p->s.global_batch,
-           p->s.shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
+           tn_recompute_text(p->s.shape.recompute, p->s.shape.recompute_every).s);
     if (p->io) {
         TN_TRY(logits(p));
         TN_TRY(loss_and_gradients(p));

@@ -282,6 +282,11 @@ bool tn_recipe_is_set(const tn_recipe *r, const char *key)
     return e && e->kind != KIND_UNSET;
 }
 
+bool tn_recipe_is_text(const tn_recipe *r, const char *key)
+{
+    return get(r, key)->kind == KIND_TEXT;
+}
+
 int64_t tn_recipe_int(const tn_recipe *r, const char *key)
 {
     return as_int(get(r, key));

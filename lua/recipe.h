@@ -35,6 +35,7 @@ void tn_recipe_close(tn_recipe *r); /* NULL is fine */
  * 0, false, "". */
 bool tn_recipe_is_set(const tn_recipe *r,
                       const char *key); /* false: nil, and for a key the recipe does not have */
+bool tn_recipe_is_text(const tn_recipe *r, const char *key); /* of a key that may be two kinds */
 int64_t tn_recipe_int(const tn_recipe *r, const char *key);
 double tn_recipe_num(const tn_recipe *r, const char *key); /* integers too */
 bool tn_recipe_bool(const tn_recipe *r, const char *key);

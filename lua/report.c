@@ -163,7 +163,7 @@ static void print_memory(const tn_session *s, tn_text *out)
                     "  saved from forward to backward: %.2f KiB per token and layer (%lld layers, "
                     "recompute %s)\n",
                     saved / 1024, (long long)blocks,
-                    s->shape.recompute == TN_RECOMPUTE_FULL ? "full" : "none");
+                    tn_recompute_text(s->shape.recompute, s->shape.recompute_every).s);
 }
 
 static tn_status print_peak(const tn_session *s, tn_text *out)

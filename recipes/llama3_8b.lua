@@ -13,6 +13,6 @@ return titan.recipe {
   optimizer    = { name = "AdamW", lr = 3e-4 },
   lr_scheduler = { warmup_steps = 200, decay_type = "linear" },
   parallelism  = { data_parallel_shard_degree = -1, tensor_parallel_degree = 1 },
-  activation_checkpoint = { mode = "full" },
+  activation_checkpoint = { mode = "selective", selective_ac_option = "op" },
   device       = "cuda",
 }

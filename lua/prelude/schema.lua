@@ -127,10 +127,10 @@ local sections = {
       doc = "the modules of each stage" },
   } },
   { "activation_checkpoint", doc = "what backward recomputes instead of keeping", keys = {
-    { "mode", "choice", default = "none", one_of = { "none", "selective", "full", "budget" }, later = { "selective", "budget" },
-      doc = "none: keep all; full: recompute every block" },
+    { "mode", "choice", default = "none", one_of = { "none", "selective", "full", "budget" }, later = { "budget" },
+      doc = "none: keep all; full: recompute every block; selective: as selective_ac_option says" },
     { "selective_ac_option", default = "op", either = { { "", "choice", one_of = { "op" } }, { "", "integer", min = 1 } },
-      doc = "op: by the kind of op; k: every k-th layer" },
+      doc = "op: keep what products and attention made, recompute the rest; k: recompute every k-th layer" },
     { "memory_budget", "number", default = 0.5, above = 0,
       doc = "up to 1: a share of what `none` keeps; above: bytes" },
     { "offload", "boolean", default = false, later = true, doc = "keep activations in host memory" },

@@ -18,6 +18,8 @@ VARIANTS = [
     ["activation_checkpoint.mode=full"],
     ["training.local_batch_size=4", "activation_checkpoint.mode=full", "device.isa=portable", "loss.chunks=8"],
     ["training.local_batch_size=1", "loss.chunks=4"],
+    ["activation_checkpoint.mode=selective"],
+    ["training.local_batch_size=2", "activation_checkpoint.mode=selective", "activation_checkpoint.selective_ac_option=2"],
 ]
 
 

@@ -24,7 +24,8 @@ with temporary() as folder:
             again = run("graph", path)
             check(again.returncode == 0, "%s behind %s is read back: %s" % (name, step, again.stderr))
             check(again.stdout == got.stdout, "%s behind %s: printed again it differs" % (name, step))
-        for more in ([], ["activation_checkpoint.mode=none"], ["activation_checkpoint.mode=full"]):
+        for more in ([], ["activation_checkpoint.mode=none"], ["activation_checkpoint.mode=full"],
+                     ["activation_checkpoint.mode=selective"]):
             plan = json.loads(run("plan", recipe, "--json", *more).stdout)
             ratio = plan["arena"]["peak"] / max(1, plan["arena"]["bound"])
             check(ratio <= 1.005, "%s %s: the arena is %.4f of its bound" % (name, more, ratio))
@@ -56,7 +57,9 @@ with temporary() as folder:
         check(got.returncode == 2 and what in got.stderr, "%s: exit %d: %s" % (name, got.returncode, got.stderr))
 
 # what llama3_8b saves per token and layer (bf16): issue numbers of the plan
-for mode, most in (("none", 137.0), ("full", 8.0)):
-    plan = json.loads(run("plan", "recipes/llama3_8b.lua", "--json", "activation_checkpoint.mode=" + mode).stdout)
+# full: a block's input; op: beside it q, k, v, the attention, both sums and gate and up; every 2nd layer: half of none and of full
+for mode, option, most in (("none", "op", 137.0), ("full", "op", 8.0), ("selective", "op", 92.2), ("selective", "2", (137.0 + 8.0) / 2)):
+    plan = json.loads(run("plan", "recipes/llama3_8b.lua", "--json", "activation_checkpoint.mode=" + mode,
+                          "activation_checkpoint.selective_ac_option=" + option).stdout)
     check(plan["saved_bytes_per_token_layer"] <= most * 1024, "llama3_8b %s: %.2f KiB per token and layer" % (mode, plan["saved_bytes_per_token_layer"] / 1024))
 done("graph")

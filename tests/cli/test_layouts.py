@@ -29,7 +29,7 @@ SETTINGS = {
     "tp": [1, 2, 4],
     "sp": ["true", "false"],
     "microbatch": [1, 2, 4],
-    "recompute": ["none", "full"],
+    "recompute": ["none", "full", "op", 2],
     "chunks": [0, 2, 8],
     "threads": [1, 2],
 }
@@ -76,7 +76,9 @@ def draw(count):
 def settings(layout):
     return ["parallelism.dp_replicate=%d" % layout["dp"][0], "parallelism.dp_shard=%d" % layout["dp"][1], "parallelism.tp=%d" % layout["tp"],
             "parallelism.enable_sequence_parallel=" + layout["sp"], "training.local_batch_size=%d" % layout["microbatch"],
-            "activation_checkpoint.mode=" + layout["recompute"], "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
+            "activation_checkpoint.mode=" + (layout["recompute"] if layout["recompute"] in ("none", "full") else "selective"),
+            "activation_checkpoint.selective_ac_option=%s" % (layout["recompute"] if layout["recompute"] in ("op", 2) else "op"),
+            "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
 
 
 with temporary() as folder:

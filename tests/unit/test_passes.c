@@ -424,6 +424,71 @@ static void recomputing(void)
              tn_recompute_block("7.x") == 1 && tn_recompute_block("l3.x.12.y.4") == 7);
 }
 
+/* `op`: no product and no attention runs again, the rest that backward reads does. */
+static void keeping_products(void)
+{
+    static const tn_op_id kept[] = {TN_OP_linear, TN_OP_linear_add, TN_OP_attention};
+    static const tn_op_id again_ops[] = {TN_OP_rmsnorm, TN_OP_rope, TN_OP_fused};
+    static const char *const degrees[] = {NULL, "parallelism.tensor_parallel_degree=2"};
+    for (int i = 0; i < 2; i++) {
+        tn_pass_options op = {.recompute = TN_RECOMPUTE_OP},
+                        full = {.recompute = TN_RECOMPUTE_FULL};
+        wanted w = {
+            .recipe = tiny_recipe, .world = i + 1, .until = "storage", .overrides = {degrees[i]}};
+        tn_graph *g, *some, *all;
+        if (!TN_CHECK_OK(build_graph(&w, &g)) || !TN_CHECK_OK(tn_pass_recompute(g, &op, &some)) ||
+            !TN_CHECK_OK(tn_pass_recompute(g, &full, &all)))
+            return;
+        for (int k = 0; k < TN_COUNT(kept); k++)
+            TN_CHECK(count(some, kept[k]) == count(g, kept[k]));
+        for (int k = 0; k < TN_COUNT(again_ops); k++)
+            TN_CHECK_MSG(count(some, again_ops[k]) == count(all, again_ops[k]) &&
+                             count(some, again_ops[k]) > count(g, again_ops[k]),
+                         "%s", tn_op_name(again_ops[k]));
+        int64_t sums[3] = {0}; /* reductions over ranks in forward and in clones of it */
+        const tn_graph *three[3] = {g, some, all};
+        for (int k = 0; k < 3; k++)
+            for (int64_t n = 0; n < three[k]->n_nodes; n++) {
+                const tn_node *q = &three[k]->nodes[n];
+                sums[k] += q->op == TN_OP_redistribute && !tn_node_attr_int(q, "grad") &&
+                           three[k]->values[tn_node_in(three[k], q, 0)].layout.type[TN_AXIS_TP] ==
+                               TN_TYPE_P;
+            }
+        TN_CHECK_MSG(sums[0] == sums[1] && (sums[2] > sums[0]) == (i == 1), "%lld %lld %lld",
+                     (long long)sums[0], (long long)sums[1], (long long)sums[2]);
+        TN_CHECK(dead_nodes(some) == 0 && flops(some) == flops(g) && flops(all) > flops(g));
+        tn_graph_destroy(g);
+        tn_graph_destroy(some);
+        tn_graph_destroy(all);
+    }
+}
+
+static void every_kth_layer(void)
+{
+    for (int64_t k = 1; k <= 4; k++) {
+        tn_pass_options o = {.recompute = TN_RECOMPUTE_LAYERS, .recompute_every = k};
+        tn_graph *g = behind(tiny_recipe, "storage", NULL, NULL), *again;
+        if (!g || !TN_CHECK_OK(tn_pass_recompute(g, &o, &again))) return;
+        for (int layer = 0; layer < 3; layer++) {
+            char block[16];
+            size_t n = (size_t)snprintf(block, sizeof block, "layers.%d", layer);
+            int64_t forward = forward_nodes(again, block, n, TN_PHASE_F),
+                    clones = forward_nodes(again, block, n, TN_PHASE_B);
+            TN_CHECK_MSG(clones == ((layer + 1) % k ? 0 : forward - 1), "every %d, %s: %d clones",
+                         (int)k, block, (int)clones);
+        }
+        TN_CHECK(dead_nodes(again) == 0);
+        tn_graph_destroy(g);
+        tn_graph_destroy(again);
+    }
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_FULL, 0).s, "full");
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_OP, 0).s, "selective (op)");
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_LAYERS, 1).s, "selective (every layer)");
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_LAYERS, 2).s, "selective (every 2nd layer)");
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_LAYERS, 12).s, "selective (every 12th layer)");
+    TN_CHECK_TEXT(tn_recompute_text(TN_RECOMPUTE_LAYERS, 23).s, "selective (every 23rd layer)");
+}
+
 /* ------------------------------------------------------------ failing memory */
 
 static tn_status all_passes(void *arg)
@@ -461,6 +526,8 @@ int main(void)
     fusing();
     storing();
     recomputing();
+    keeping_products();
+    every_kth_layer();
     TN_CHECK(tn_test_each_alloc(all_passes, &p) > 50);
     return tn_test_done("passes");
 }
