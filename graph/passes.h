@@ -23,9 +23,14 @@ typedef struct tn_optimizer_group {
 
 typedef enum tn_optimizer { TN_OPTIMIZER_ADAMW, TN_OPTIMIZER_ADAM, TN_OPTIMIZER_SGD } tn_optimizer;
 
+/* How long the compute copy of a parameter lives: ALWAYS gathered again for every direction of
+ * every microbatch, NEVER dropped within a step. */
+typedef enum tn_unshard { TN_UNSHARD_ALWAYS, TN_UNSHARD_ONCE } tn_unshard;
+
 typedef struct tn_pass_options {
     tn_recompute recompute;
     int64_t recompute_every; /* k of TN_RECOMPUTE_LAYERS */
+    tn_unshard unshard;
     tn_optimizer optimizer;
     int n_groups;
     const tn_optimizer_group *groups;

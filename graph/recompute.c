@@ -56,10 +56,12 @@ static bool is_forward(const tn_node *n)
     return n->phase == TN_PHASE_F && n->scope == TN_SCOPE_MICROBATCH;
 }
 
-/* What a run of UNSHARD nodes at i is for: the node behind it. */
+/* What a run of a microbatch's UNSHARD nodes at i is for: the node behind it. */
 static int64_t behind_unshards(const tn_graph *g, int64_t i)
 {
-    while (i + 1 < g->n_nodes && g->nodes[i].op == TN_OP_unshard) i++;
+    while (i + 1 < g->n_nodes && g->nodes[i].op == TN_OP_unshard &&
+           g->nodes[i].scope == TN_SCOPE_MICROBATCH)
+        i++;
     return i;
 }
 
@@ -81,6 +83,7 @@ static bool recomputes(const tn_pass_options *o, const char *path, size_t block)
 static bool keeps(const again *s, const tn_node *n)
 {
     const tn_graph *g = s->r.old;
+    if (n->op == TN_OP_unshard && s->o->unshard == TN_UNSHARD_ONCE) return true;
     if (s->o->recompute != TN_RECOMPUTE_OP) return false;
     if (n->op == TN_OP_linear || n->op == TN_OP_linear_add || n->op == TN_OP_attention) return true;
     if (n->op != TN_OP_redistribute) return false;

@@ -2,8 +2,9 @@
  *
  * A parameter is traced as computation wants it; here it becomes an fp32 master (state) and UNSHARD
  * (gather and cast to the compute dtype), once for forward and once for backward, in front of the
- * first node that needs it, so that a cast copy lives only as long as its block. The gradient
- * (`reduce`) feeds the exact norm, the clip coefficient and the update in place. */
+ * first node that needs it, so that a cast copy lives only as long as its block; or once for the
+ * whole step (TN_UNSHARD_ONCE), in front of its microbatches. The gradient (`reduce`) feeds the
+ * exact norm, the clip coefficient and the update in place. */
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
@@ -52,9 +53,18 @@ static tn_status master(store *s, int64_t i)
     return tn_rewrite_add(&s->r, i, &d);
 }
 
+/* Of one microbatch the step is the microbatch: a copy that serves both directions is made in front
+ * of its first reader, where it can be prefetched. */
+static tn_scope unshard_scope(const store *s)
+{
+    return s->o->unshard == TN_UNSHARD_ONCE && s->r.old->n_microbatches > 1 ? TN_SCOPE_HEAD
+                                                                            : TN_SCOPE_MICROBATCH;
+}
+
 static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32_t *out)
 {
-    int backward = user->phase != TN_PHASE_F && user->scope != TN_SCOPE_CHUNK;
+    int backward = user->phase != TN_PHASE_F && user->scope != TN_SCOPE_CHUNK &&
+                   s->o->unshard == TN_UNSHARD_ALWAYS;
     int32_t *known = &s->unsharded[backward][old_value];
     if (*known < 0) {
         const tn_value *v = &s->r.old->values[old_value];
@@ -66,7 +76,7 @@ static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32
                           .attrs = &attr,
                           .path = s->r.old->nodes[v->node].path,
                           .phase = TN_PHASE_COMM,
-                          .scope = TN_SCOPE_MICROBATCH,
+                          .scope = unshard_scope(s),
                           .stage = user->stage,
                           .layout = &v->layout};
         TN_TRY(tn_graph_add(s->r.g, &d, known));
@@ -84,6 +94,18 @@ static tn_status unshard_ahead(store *s, int64_t i)
         for (int j = 0; j < old->nodes[k].n_in; j++)
             if (is_param(old, tn_node_in(old, &old->nodes[k], j)))
                 TN_TRY(unshard(s, tn_node_in(old, &old->nodes[k], j), &old->nodes[k], &unused));
+    return TN_OK;
+}
+
+/* All that the microbatches read, at the end of the head. */
+static tn_status unshard_all(store *s, int64_t i)
+{
+    const tn_graph *old = s->r.old;
+    int32_t unused;
+    for (; i < old->n_nodes && old->nodes[i].scope != TN_SCOPE_TAIL; i++)
+        for (int j = 0; j < old->nodes[i].n_in; j++)
+            if (is_param(old, tn_node_in(old, &old->nodes[i], j)))
+                TN_TRY(unshard(s, tn_node_in(old, &old->nodes[i], j), &old->nodes[i], &unused));
     return TN_OK;
 }
 
@@ -243,6 +265,7 @@ static tn_status run(store *s, int32_t *moments)
             TN_TRY(moment(s, &old->nodes[i], v, "v", &moments[2 * k + 1]));
         k++;
     }
+    if (unshard_scope(s) == TN_SCOPE_HEAD) TN_TRY(unshard_all(s, i));
     for (; i < old->n_nodes; i++) {
         TN_TRY(compute_node(s, i));
         note_gradient(s, i);

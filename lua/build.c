@@ -23,6 +23,22 @@ static tn_recompute recompute_of(const tn_recipe *r, int64_t *every)
     return TN_RECOMPUTE_LAYERS;
 }
 
+/* Which ranks' pieces a parameter is gathered from, and how often. */
+static tn_status unshard_of(const tn_recipe *r, const tn_mesh *mesh, tn_unshard *out)
+{
+    static const char key[] = "parallelism.fsdp_reshard_after_forward";
+    int64_t n = tn_recipe_is_text(r, key) ? 0 : tn_recipe_int(r, key);
+    if (n && n != mesh->size[TN_AXIS_DP_SHARD])
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: %s: %lld: this build keeps a parameter after forward on all %d ranks of "
+                "data_parallel_shard_degree or whole; \"always\" or \"never\"",
+                tn_recipe_where(r, key), key, (long long)n, mesh->size[TN_AXIS_DP_SHARD]);
+    const char *policy = n ? "always" : tn_recipe_text(r, key);
+    bool once = !strcmp(policy, "never") || (!strcmp(policy, "default") && mesh->pp > 1);
+    *out = once ? TN_UNSHARD_ONCE : TN_UNSHARD_ALWAYS;
+    return TN_OK;
+}
+
 tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
 {
     int64_t dp = (int64_t)mesh->size[TN_AXIS_DP_REPLICATE] * mesh->size[TN_AXIS_DP_SHARD];
@@ -44,6 +60,7 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
                       .n_microbatches = global / unit,
                       .chunks = tn_recipe_int(r, "loss.chunks")};
     out->recompute = recompute_of(r, &out->recompute_every);
+    TN_TRY(unshard_of(r, mesh, &out->unshard));
     return TN_OK;
 }
 
@@ -220,6 +237,7 @@ tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out
     b.pass = (tn_pass_options){
         .recompute = o->shape.recompute,
         .recompute_every = o->shape.recompute_every,
+        .unshard = o->shape.unshard,
         .optimizer = optimizer_of(r),
         .group_of = tn_groups_of,
         .user = b.groups,

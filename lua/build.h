@@ -19,6 +19,7 @@ typedef struct tn_shape {
     int64_t chunks;         /* loss chunks per microbatch; 0: chosen */
     tn_recompute recompute;
     int64_t recompute_every; /* k of every k-th layer */
+    tn_unshard unshard;
 } tn_shape;
 
 /* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the

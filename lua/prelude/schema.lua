@@ -112,8 +112,10 @@ local sections = {
       doc = "how keys travel" },
     { "context_parallel_load_balancer", "choice", default = "headtail", one_of = { "headtail", "none" },
       doc = "which positions a cp rank has" },
-    { "fsdp_reshard_after_forward", "choice", default = "default", one_of = { "default", "always", "never" },
-      doc = "drop gathered weights between forward and backward; default: unless there is a pipeline" },
+    { "fsdp_reshard_after_forward", default = "default",
+      either = { { "", "choice", one_of = { "default", "always", "never" } }, { "", "integer", min = 1 } },
+      doc = "always: gather weights again for backward and for every microbatch; never: once per step; n: split over "
+        .. "groups of n ranks in between; default: always, never in a pipeline" },
     { "pipeline_parallel_schedule", "choice", default = "1F1B", one_of = { "1F1B", "Interleaved1F1B", "GPipe", "LoopedBFS",
       "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV" }, doc = "order of microbatches on the stages" },
     { "pipeline_parallel_microbatch_size", "integer", default = 1, min = 1, doc = "rows of one pipeline microbatch" },

@@ -30,6 +30,7 @@ SETTINGS = {
     "sp": ["true", "false"],
     "microbatch": [1, 2, 4],
     "recompute": ["none", "full", "op", 2],
+    "reshard": ["always", "never"],
     "chunks": [0, 2, 8],
     "threads": [1, 2],
 }
@@ -78,7 +79,7 @@ def settings(layout):
             "parallelism.enable_sequence_parallel=" + layout["sp"], "training.local_batch_size=%d" % layout["microbatch"],
             "activation_checkpoint.mode=" + (layout["recompute"] if layout["recompute"] in ("none", "full") else "selective"),
             "activation_checkpoint.selective_ac_option=%s" % (layout["recompute"] if layout["recompute"] in ("op", 2) else "op"),
-            "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
+            "parallelism.fsdp_reshard_after_forward=" + layout["reshard"], "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
 
 
 with temporary() as folder:
@@ -127,6 +128,7 @@ with temporary() as folder:
         (2, ["debug.reduce_grid={1,8,8}", "parallelism.tp=2"], "debug.reduce_grid.tp = 1"),
         (2, ["debug.reduce_grid={8,1,8}", "parallelism.tp=2"], "debug.reduce_grid.seq = 1"),
         (2, ["debug.reduce_grid={8,8,1}"], "debug.reduce_grid.rows = 1"),
+        (4, ["training.local_batch_size=2", "parallelism.fsdp_reshard_after_forward=3"], "fsdp_reshard_after_forward: 3:"),
         (2, ["parallelism.cp=2"], "context_parallel_degree"),
         (2, ["parallelism.pp=2"], "pipeline_parallel_degree"),
     ]

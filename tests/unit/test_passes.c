@@ -333,6 +333,36 @@ static void storing(void)
     tn_graph_destroy(g);
 }
 
+/* Once a step: one compute copy per parameter, made before the microbatches; recompute gathers
+ * nothing again. */
+static void storing_once(void)
+{
+    static const char *const batches[] = {"training.global_batch_size=6",
+                                          "training.global_batch_size=18"};
+    for (int i = 0; i < 4; i++) {
+        wanted w = {.recipe = tiny_recipe,
+                    .until = "recompute",
+                    .overrides = {"parallelism.fsdp_reshard_after_forward=never", bf16,
+                                  batches[i % 2],
+                                  i < 2 ? "activation_checkpoint.mode=full"
+                                        : "activation_checkpoint.mode=none"}};
+        tn_graph *g;
+        tn_program *p;
+        int64_t params = 0;
+        if (!TN_CHECK_OK(build_graph(&w, &g))) return;
+        for (int64_t k = 0; k < g->n_nodes; k++) {
+            const tn_node *n = &g->nodes[k];
+            params += n->op == TN_OP_state && !strcmp(tn_node_attr_text(n, "kind"), "param");
+            if (n->op == TN_OP_unshard)
+                TN_CHECK(n->scope == (i % 2 ? TN_SCOPE_HEAD : TN_SCOPE_MICROBATCH));
+        }
+        TN_CHECK(params > 0 && count(g, TN_OP_unshard) == params && dead_nodes(g) == 0);
+        if (!TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p))) return;
+        TN_CHECK_OK(tn_program_verify(p));
+        tn_program_destroy(p);
+    }
+}
+
 /* ------------------------------------------------------------ recompute */
 
 static int64_t forward_nodes(const tn_graph *g, const char *block, size_t n, tn_phase phase)
@@ -525,6 +555,7 @@ int main(void)
     lower_refuses();
     fusing();
     storing();
+    storing_once();
     recomputing();
     keeping_products();
     every_kth_layer();
