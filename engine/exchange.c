@@ -1,6 +1,7 @@
 #include "engine/exchange.h"
 
 #include "graph/op.h"
+#include "kernels/cpu/cast.h"
 #include "kernels/cpu/exact.h"
 
 #include <string.h>
@@ -23,8 +24,8 @@ struct tn_exchange {
     const tn_node *n;
     tn_comm *comm;
     int group;
-    bool alone; /* only this rank's own data: no meeting */
-    tn_dtype dtype;
+    bool alone;        /* only this rank's own data: no meeting */
+    tn_dtype from, to; /* they differ where fp32 is rounded to bf16 on arrival */
     tn_place src, dst;
     int64_t bytes, n_pieces;
     piece *pieces;
@@ -144,10 +145,16 @@ static tn_status check(const builder *q, const tn_node *n)
                     n->path, tn_op_name((tn_op_id)n->op), tn_axis_name((tn_axis)x),
                     tn_type_letter(src));
     }
-    if (q->a->dtype != q->b->dtype)
-        TN_FAIL(TN_BAD_INPUT,
-                "%s: %s: a cast and an exchange in one are not in this build; compute in float32",
-                n->path, tn_op_name((tn_op_id)n->op));
+    bool sum = q->shared;
+    for (int x = 0; x < TN_N_AXES; x++) sum |= q->pending[x];
+    bool rounds = q->a->dtype == TN_F32 && q->b->dtype == TN_BF16;
+    if ((q->a->dtype != q->b->dtype && !rounds) || (sum && q->a->dtype == TN_BF16))
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s: %s: %s to %s, %s, is not in this build; sums are made in f32 and may be rounded "
+            "to bf16",
+            n->path, tn_op_name((tn_op_id)n->op), tn_dtype_name((tn_dtype)q->a->dtype),
+            tn_dtype_name((tn_dtype)q->b->dtype), sum ? "summed" : "moved");
     return TN_OK;
 }
 
@@ -173,7 +180,7 @@ static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
         }
         if (!intersect(q, at, &p)) continue;
         x->pieces[x->n_pieces++] = p;
-        x->bytes += p.run * p.n_runs * p.n_src * tn_dtype_bytes(x->dtype);
+        x->bytes += p.run * p.n_runs * p.n_src * tn_dtype_bytes(x->from);
     }
     return TN_OK;
 }
@@ -217,7 +224,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     *x = (tn_exchange){.p = p,
                        .n = n,
                        .comm = comm,
-                       .dtype = (tn_dtype)q.a->dtype,
+                       .from = (tn_dtype)q.a->dtype,
+                       .to = (tn_dtype)q.b->dtype,
                        .src = p->places[in],
                        .dst = p->places[n->out0]};
     x->src.region = (int8_t)(x->src.region + first_region);
@@ -233,6 +241,7 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
 typedef struct job {
     const tn_exchange *x;
     const piece *p;
+    tn_isa isa;
     const char *src[MAX_MEMBERS];
     char *dst;
     int64_t per_run; /* tiles of one run */
@@ -251,6 +260,18 @@ static void tree(const float *const *src, int n, int64_t at, int64_t m, float *o
     tree(src, half, at, m, out);
     tree(src + half, n - half, at, m, right);
     for (int64_t i = 0; i < m; i++) out[i] = out[i] + right[i];
+}
+
+static void add_floats(const job *j, int64_t src, int64_t dst, int64_t m)
+{
+    float sum[CHUNK];
+    const float *const *from = (const float *const *)j->src;
+    if (j->x->to == TN_F32) {
+        tree(from, j->p->n_src, src, m, (float *)j->dst + dst);
+        return;
+    }
+    tree(from, j->p->n_src, src, m, sum);
+    tn_cast_block(j->isa, &(tn_cast_args){m, sum, false, (uint16_t *)j->dst + dst, true});
 }
 
 static void add_counts(const job *j, int64_t src, int64_t dst, int64_t m)
@@ -276,7 +297,7 @@ static void tile(void *arg, int64_t t, int thread)
     int64_t run = t / j->per_run, first = t % j->per_run * CHUNK,
             m = p->run - first < CHUNK ? p->run - first : CHUNK;
     int64_t src = p->src_offset[0] + first, dst = p->dst_offset + first,
-            bytes = tn_dtype_bytes(j->x->dtype);
+            bytes = tn_dtype_bytes(j->x->from);
     (void)thread;
     for (int d = p->outer - 1; d >= 0; d--) {
         int64_t i = run % p->count[d];
@@ -284,11 +305,11 @@ static void tile(void *arg, int64_t t, int thread)
         src += i * p->src_stride[d];
         dst += i * p->dst_stride[d];
     }
-    if (j->x->dtype == TN_EXACT) add_exact(j);
-    else if (p->n_src == 1)
+    if (j->x->from == TN_EXACT) add_exact(j);
+    else if (p->n_src == 1 && j->x->from == j->x->to)
         memcpy(j->dst + dst * bytes, j->src[0] + src * bytes, (size_t)(m * bytes));
-    else if (j->x->dtype == TN_I32) add_counts(j, src, dst, m);
-    else tree((const float *const *)j->src, p->n_src, src, m, (float *)j->dst + dst);
+    else if (j->x->from == TN_I32) add_counts(j, src, dst, m);
+    else add_floats(j, src, dst, m);
 }
 
 tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch,
@@ -302,7 +323,7 @@ tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t micro
     if (!x->alone) TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
     for (int64_t i = 0; i < x->n_pieces; i++) {
         const piece *p = &x->pieces[i];
-        job j = {.x = x, .p = p, .per_run = (p->run + CHUNK - 1) / CHUNK};
+        job j = {.x = x, .p = p, .isa = cpu->isa, .per_run = (p->run + CHUNK - 1) / CHUNK};
         for (int k = 0; k < p->n_src; k++)
             j.src[k] = (const char *)tn_comm_peer(x->comm, p->rank[k], x->src.region) + src;
         j.dst = (char *)tn_comm_peer(x->comm, tn_comm_rank(x->comm), x->dst.region) + dst;

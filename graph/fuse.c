@@ -41,6 +41,7 @@ static bool still(const tn_graph *g, const tn_node *n)
 {
     if (n->op != TN_OP_redistribute) return false;
     const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
+    if (a->dtype != b->dtype) return false;
     for (int x = 0; x < TN_N_AXES; x++)
         if (a->layout.type[x] != b->layout.type[x] && g->mesh.size[x] > 1) return false;
     return true;

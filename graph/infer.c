@@ -496,6 +496,40 @@ tn_status tn_infer_dtype_f32(tn_infer *t)
     return TN_OK;
 }
 
+tn_status tn_infer_dtype_same(tn_infer *t)
+{
+    for (int i = 1; i < t->n_in; i++)
+        if (t->in[i]->dtype != t->in[0]->dtype)
+            return tn_infer_bad(t, "operand %d is %s, operand 0 is %s; they must be alike", i,
+                                tn_dtype_name((tn_dtype)t->in[i]->dtype),
+                                tn_dtype_name((tn_dtype)t->in[0]->dtype));
+    return TN_OK;
+}
+
+tn_status tn_infer_dtype_cast(tn_infer *t)
+{
+    tn_dtype to;
+    const char *name = tn_infer_attr(t, "dtype").u.s;
+    if (!*name) return TN_OK;
+    if (!tn_dtype_parse(name, &to) || to > TN_F16)
+        return tn_infer_bad(t, "dtype '%s'; f32, bf16 or f16", name);
+    if (t->in[0]->dtype > TN_F16)
+        return tn_infer_bad(t, "%s is not cast", tn_dtype_name((tn_dtype)t->in[0]->dtype));
+    t->out[0].dtype = (uint8_t)to;
+    return TN_OK;
+}
+
+/* Sums that ranks hold parts of are fp32, and rounded once by what completes them (DESIGN.md 7
+ * (10)). On an axis of one rank nothing is left to add. */
+static void widen_pending(tn_infer *t)
+{
+    for (int o = 0; o < t->n_out; o++)
+        for (int a = 0; a < TN_N_AXES; a++)
+            if (t->out[o].layout.type[a] == TN_TYPE_P && t->g->mesh.size[a] > 1 &&
+                (t->out[o].dtype == TN_BF16 || t->out[o].dtype == TN_F16))
+                t->out[o].dtype = TN_F32;
+}
+
 tn_status tn_infer_placed(tn_infer *t)
 {
     if (!t->d->layout) return tn_infer_bad(t, "needs a placement");
@@ -536,5 +570,6 @@ tn_status tn_infer_run(tn_infer *t, const tn_sig *sig)
     if (t->n_in && !op->layout) TN_TRY(tn_infer_layouts(t));
     if (op->shape) TN_TRY(op->shape(t));
     if (op->layout) TN_TRY(op->layout(t));
+    widen_pending(t);
     return TN_OK;
 }

@@ -139,9 +139,13 @@ static tn_status reduce_shared(lowering *w, int64_t i)
     for (int k = 1; n->op == TN_OP_attention_bwd && k < 3; k++) {
         int32_t v = w->r.map[n->out0 + k];
         if (!tn_node_shares_heads(w->r.g, &w->r.g->values[v])) continue;
+        const tn_value *dq = &w->r.g->values[w->r.map[n->out0]];
+        tn_named_attr attr = {"dtype", {.kind = 's', .u.s = tn_dtype_name((tn_dtype)dq->dtype)}};
         tn_node_desc d = {.op = TN_OP_kv_reduce,
                           .n_in = 1,
                           .in = &v,
+                          .n_attrs = dq->dtype != w->r.g->values[v].dtype,
+                          .attrs = &attr,
                           .path = n->path,
                           .phase = TN_PHASE_COMM,
                           .scope = (tn_scope)n->scope,

@@ -36,7 +36,8 @@ typedef struct tn_op {
     const char *sig;
     const char *attrs; /* "eps=1e-5 causal=1 f=silu": name=default, kind by its form */
     uint32_t linear; /* operands in each of which the op is linear (bit i); bit 31: jointly (add) */
-    tn_status (*dtype)(tn_infer *t); /* NULL: outputs as operand 0 */
+    tn_status (*dtype)(tn_infer *t); /* NULL: outputs as operand 0. What is pending on an axis of
+                                        several ranks is fp32 in any case */
     tn_status (*factors)(
         tn_infer *t); /* only where attributes set a factor: tn_infer_factor, before the rule */
     tn_status (*shape)(
@@ -63,7 +64,10 @@ tn_status tn_infer_bad(const tn_infer *t, const char *fmt, ...)
 
 tn_status
 tn_infer_layouts(tn_infer *t) TN_MUST_USE; /* the factor rule, for layout hooks that amend it */
-tn_status tn_infer_dtype_f32(tn_infer *t) TN_MUST_USE; /* dtype rule: every output fp32 */
+tn_status tn_infer_dtype_f32(tn_infer *t) TN_MUST_USE;  /* dtype rule: every output fp32 */
+tn_status tn_infer_dtype_same(tn_infer *t) TN_MUST_USE; /* all operands and outputs alike */
+tn_status
+tn_infer_dtype_cast(tn_infer *t) TN_MUST_USE;       /* as attribute `dtype` says; "": operand 0's */
 tn_status tn_infer_placed(tn_infer *t) TN_MUST_USE; /* layout rule: output 0 as desc->layout says */
 
 /* Shapes, dtypes and types of t->out from the signature; graph/infer.c. */

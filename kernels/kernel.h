@@ -64,6 +64,17 @@ static inline const int64_t *tn_call_out_begin(const tn_call *c, int i)
     return c->p->begin[c->n->out0 + i];
 }
 
+/* Is it stored in bf16? Else kernels take it as fp32. */
+static inline bool tn_call_in_bf16(const tn_call *c, int i)
+{
+    return tn_call_in(c, i)->dtype == TN_BF16;
+}
+
+static inline bool tn_call_out_bf16(const tn_call *c, int i)
+{
+    return tn_call_out(c, i)->dtype == TN_BF16;
+}
+
 /* Product of all extents but the last `keep` ones. */
 static inline int64_t tn_call_rows(const tn_value *v, int keep)
 {

@@ -58,12 +58,6 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_s
     TN_TRY(tn_world_find(&s->world));
     TN_TRY(tn_build_mesh(recipe, only_plan ? world : s->world.size, &mesh));
     TN_TRY(tn_build_shape(recipe, &mesh, &s->shape));
-    if (!strcmp(tn_recipe_device(recipe), "cpu") &&
-        strcmp(tn_recipe_text(recipe, "training.mixed_precision_param"), "float32"))
-        TN_FAIL(TN_BAD_INPUT,
-                "%s: training.mixed_precision_param: the CPU kernels of this build compute in "
-                "float32; set float32",
-                tn_recipe_where(recipe, "training.mixed_precision_param"));
     if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu"))
         TN_TRY(tn_session_device(recipe, &s->world, &s->device));
     TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->train));

@@ -281,10 +281,26 @@ static int trace_input(lua_State *L)
 
 /* ------------------------------------------------------------ boundaries */
 
+/* A pending sum of activations is fp32 until it is complete. */
+static bool widened(const run *t, int32_t id)
+{
+    const tn_value *v = &t->g->values[id];
+    bool pending = false;
+    for (int a = 0; a < TN_N_AXES; a++)
+        pending |= v->layout.type[a] == TN_TYPE_P && t->g->mesh.size[a] > 1;
+    return pending && v->dtype == TN_F32 && t->o->compute != TN_F32;
+}
+
 static int placed(lua_State *L, run *t, int32_t id, const tn_layout *layout)
 {
     if (tn_layout_equal(&t->g->values[id].layout, layout)) return push_value(L, t, id);
-    tn_node_desc d = {.op = TN_OP_redistribute, .n_in = 1, .in = &id, .layout = layout};
+    tn_named_attr attr = {"dtype", {.kind = 's', .u.s = tn_dtype_name(t->o->compute)}};
+    tn_node_desc d = {.op = TN_OP_redistribute,
+                      .n_in = 1,
+                      .in = &id,
+                      .n_attrs = widened(t, id),
+                      .attrs = &attr,
+                      .layout = layout};
     return add(L, t, &d);
 }
 

@@ -16,6 +16,12 @@
 
 enum { TN_TEST_THREADS = 3, TN_TEST_GUARD = 33 };
 
+/* An operand of kernels that take several formats, in a test of fp32. */
+TN_UNUSED static const float *tn_test_f32(const void *p)
+{
+    return p;
+}
+
 /* Fills in the i-th combination; false after the last, when pools and scratch are given back.
  * Scratch is poisoned. */
 TN_UNUSED static bool tn_test_cpu(int i, size_t (*scratch)(int threads, const void *arg),

@@ -12,6 +12,7 @@ static tn_status vjp(tn_vjp *v)
 const tn_op tn_op_add = {
     .name = "add",
     .sig = "..., ... -> ...",
+    .dtype = tn_infer_dtype_same,
     .linear = 1u << 31,
     .vjp = vjp,
     .reuse = {1},

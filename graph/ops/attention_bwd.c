@@ -2,6 +2,7 @@
  * documents as forward. dK and dV sum over the queries: pending where the queries' positions are
  * split (context parallelism). */
 #include "graph/op.h"
+#include "graph/program.h"
 
 static double flops(const tn_graph *g, const tn_node *n)
 {
@@ -12,6 +13,14 @@ static double flops(const tn_graph *g, const tn_node *n)
     return tn_node_attr_int(n, "causal") ? f / 2 : f;
 }
 
+/* Of heads that ranks share each rank has a part of the sum only: fp32, until kv_reduce. */
+static tn_status dtype(tn_infer *t)
+{
+    for (int i = 1; i < 3; i++)
+        if (tn_node_shares_heads(t->g, t->in[1 + i])) t->out[i].dtype = TN_F32;
+    return TN_OK;
+}
+
 const tn_op tn_op_attention_bwd = {
     .name = "attention_bwd",
     .sig = "b s (g r) v!, b s (g r) k!, b t! g k!, b t! g v!, b s (g r) v!, b s (g r), b s, b s, b "
@@ -19,5 +28,6 @@ const tn_op tn_op_attention_bwd = {
            "-> b s (g r) k, b t g k, b t g v",
     .attrs = "causal=1 scale=0.0 window=0",
     .linear = 1u << 0,
+    .dtype = dtype,
     .flops = flops,
 };

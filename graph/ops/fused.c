@@ -6,6 +6,7 @@
 const tn_op tn_op_fused = {
     .name = "fused",
     .sig = "{...}+ -> ...",
+    .dtype = tn_infer_dtype_same,
     .attrs = "prog= outs=1",
     .reuse = {1},
     .variable_out = true,

@@ -13,6 +13,7 @@ static tn_status vjp(tn_vjp *v)
 const tn_op tn_op_mul = {
     .name = "mul",
     .sig = "..., ... -> ...",
+    .dtype = tn_infer_dtype_same,
     .linear = 3u,
     .vjp = vjp,
     .reuse = {1},

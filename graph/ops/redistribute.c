@@ -3,7 +3,8 @@
  *
  * Per axis: S to R, I, S; P to R, I, S; R and I to S; I to R. The transitions that only arise as
  * gradients of these (S, R, I to P; R to I) need `grad`: they zero-pad or keep one copy. On an axis
- * of size 1 nothing moves, but the types change. */
+ * of size 1 nothing moves, but the types change. `dtype`: what a pending sum, which is fp32, is
+ * rounded to. */
 #include "graph/op.h"
 
 static bool legal(tn_type src, tn_type dst, bool grad)
@@ -38,18 +39,24 @@ static tn_status layout(tn_infer *t)
     return TN_OK;
 }
 
+/* The gradient is stored as the values are, on that side where they are not pending. */
 static tn_status vjp(tn_vjp *v)
 {
-    tn_named_attr grad = {"grad", {.kind = 'i', .u.i = 1}};
-    tn_layout to = tn_layout_of_gradient(&v->g->values[v->in[0]].layout);
-    v->layout = &to;
-    return tn_vjp_add(v, TN_OP_redistribute, TN_PHASE_B, 1, v->dy, 1, &grad, &v->dx[0]);
+    const tn_value *x = &v->g->values[v->in[0]], *y = &v->g->values[v->n->out0];
+    tn_dtype to = (tn_dtype)(x->dtype == TN_F32 ? y->dtype : x->dtype);
+    tn_named_attr attrs[2] = {{"grad", {.kind = 'i', .u.i = 1}},
+                              {"dtype", {.kind = 's', .u.s = tn_dtype_name(to)}}};
+    int n = v->g->values[v->dy[0]].dtype == to ? 1 : 2;
+    tn_layout place = tn_layout_of_gradient(&x->layout);
+    v->layout = &place;
+    return tn_vjp_add(v, TN_OP_redistribute, TN_PHASE_B, 1, v->dy, n, attrs, &v->dx[0]);
 }
 
 const tn_op tn_op_redistribute = {
     .name = "redistribute",
     .sig = "... -> ...",
-    .attrs = "grad=0",
+    .attrs = "grad=0 dtype=",
+    .dtype = tn_infer_dtype_cast,
     .layout = layout,
     .vjp = vjp,
     .partial = true,

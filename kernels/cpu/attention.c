@@ -15,6 +15,7 @@ enum {
     CHUNK_FLOATS =
         64 << 10, /* packed keys and values: a quarter of a second-level cache of 1 MiB */
     STATE_FLOATS = 128 << 10, /* outputs kept between chunks */
+    KEPT_FLOATS = 1 << 20,    /* dq likewise, where its memory is bf16 */
     ITEMS_PER_THREAD = 8,
     SKEW = 320, /* bytes between buffers, so that buffers of 2^n bytes do not begin in the same
                    cache set */
@@ -91,12 +92,22 @@ static void plan_fwd(tn_att_plan *p, int n_threads)
 }
 
 /* One pass over (row, kv head) makes all three gradients with five products per block; where there
- * are too few of those for the threads, dq and dk, dv are made apart, split further, with seven.
- * The bits are the same. */
+ * are too few of those for the threads (or too much dq to keep), dq and dk, dv are made apart,
+ * split further, with seven: tn_attention_bwd makes two plans of the one. The bits are the same. */
 static bool apart(const tn_att_plan *p, int n_threads)
 {
     int64_t n = p->a->b * p->a->g, threads = n_threads;
     return 7 * n < 5 * ceil_div(n, threads) * threads;
+}
+
+/* dq is kept where several chunks of keys add to it and its memory would round it in between. */
+static void plan_kept(tn_att_plan *p)
+{
+    int64_t most = max64(1, KEPT_FLOATS / (p->rep * p->nd * TN_ATT_PANEL));
+    if (!p->a->bf16 || p->chunk >= p->t_blocks) return;
+    p->apart = p->apart || p->q_blocks > most;
+    p->q_blocks = min64(p->q_blocks, most);
+    p->kept = p->rep * p->q_blocks;
 }
 
 static void plan_bwd(tn_att_plan *p, int n_threads)
@@ -109,10 +120,10 @@ static void plan_bwd(tn_att_plan *p, int n_threads)
     p->sums = p->rep == 1 ? 1 : min64(p->rep, log2_floor(a->head_parts) + 2);
     for (int64_t q = TN_ATT_BLOCK; q < a->s; q += TN_ATT_BLOCK)
         p->leaves = p->leaves || cut(a, ceil_div(q * a->seq_parts, a->s)) != q;
-    if (apart(p, n_threads)) { /* tn_attention_bwd makes two plans of this one */
-        p->q_blocks = blocks_per_item(p, p->s_blocks, n_threads);
-        p->k_blocks = blocks_per_item(p, p->t_blocks, n_threads);
-    }
+    p->apart = apart(p, n_threads);
+    if (p->apart) p->q_blocks = blocks_per_item(p, p->s_blocks, n_threads);
+    plan_kept(p);
+    if (p->apart) p->k_blocks = blocks_per_item(p, p->t_blocks, n_threads);
 }
 
 static tn_att_plan plan(int n_threads, const tn_attention *a, bool backward)
@@ -172,7 +183,7 @@ size_t tn_attention_carve(const tn_att_plan *p, void *base, tn_att_mem *m)
     m->d_o = take(base, &used, p->nv * panel);
     m->dot = take(base, &used, p->nv * panel);
     m->ds = take(base, &used, weights);
-    m->dq = take(base, &used, p->nd * panel);
+    m->dq = take(base, &used, max64(1, p->kept) * p->nd * panel);
     m->sums = take(base, &used, p->sums * m->sum_floats * f);
     m->leaf = take(base, &used, p->leaves ? m->sum_floats * f : 0);
     m->open = take(base, &used, p->chunk * (int64_t)sizeof *m->open);
@@ -256,13 +267,13 @@ void tn_attention_fwd(const tn_cpu *cpu, const tn_attention *a)
     run(cpu, fwd_by_isa[cpu->isa], &p);
 }
 
-void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const float *d_o, float *dq,
-                      float *dk, float *d_v)
+void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const void *d_o, void *dq, void *dk,
+                      void *d_v)
 {
     int n_threads = tn_pool_threads(cpu->pool);
     tn_att_plan p = plan(n_threads, a, true);
     p.d_o = d_o, p.dq = dq, p.dk = dk, p.d_v = d_v;
-    if (!apart(&p, n_threads)) {
+    if (!p.apart) {
         run(cpu, bwd_by_isa[cpu->isa], &p);
         return;
     }
@@ -273,6 +284,7 @@ void tn_attention_bwd(const tn_cpu *cpu, const tn_attention *a, const float *d_o
     one.n_items = a->b * a->g * one.q_items;
     run(cpu, bwd_by_isa[cpu->isa], &one);
     two.want_dq = false;
+    two.kept = 0;
     two.q_blocks = max64(1, p.s_blocks);
     two.n_items = a->b * a->g * ceil_div(p.t_blocks, p.k_blocks);
     run(cpu, bwd_by_isa[cpu->isa], &two);

@@ -17,6 +17,7 @@ typedef struct work {
     tn_att_chunk chunk;
     tn_att_fetch fetch;
     int64_t n_segments;
+    float *dq;                                    /* of the queries and head at hand */
     float less[TN_ATT_BLOCK], dots[TN_ATT_BLOCK]; /* per query: -lse / ln 2; D */
 } work;
 
@@ -167,7 +168,7 @@ TN_VI void dq_tile(const int m, int64_t n, const float *ds, const float *k, floa
 TN_PHASE void dq_block(work *w, int64_t block, const tn_att_pair *pair)
 {
     const float *k = w->m.k + block * w->p->nd * TN_ATT_PANEL;
-    float *dq = w->m.dq;
+    float *dq = w->dq;
     for (int64_t c = 0; c < w->p->nd; c++, k += TN_ATT_PANEL, dq += TN_ATT_PANEL) {
         for (int64_t q = 0, end = 0, rows; q < TN_ATT_BLOCK; q += rows) {
             if (q == end) {
@@ -210,6 +211,25 @@ static void block_pair(work *w, int64_t block, float *sums)
     if (w->p->want_dq) dq_block(w, block, &pair);
 }
 
+TN_VI void dot_products(const bool bf16, work *w, int64_t at)
+{
+    const tn_attention *a = w->a;
+    const int64_t n = w->m.queries->n;
+    for (int64_t q = 0; q < n; q += 16) {
+        tn_v lanes[16];
+        for (int64_t i = 0; i < 16; i++) {
+            lanes[i] = tn_v_zero();
+            const void *o = tn_v_at(a->o, (at + (q + i) * a->h) * a->dv, bf16);
+            const float *d_o = w->m.d_o + 16 * (q + i);
+            for (int64_t c = 0; c < a->dv && q + i < n; c += 16, d_o += TN_ATT_PANEL)
+                lanes[i] = tn_v_fma(tn_v_load(d_o), tn_v_get_mask(o, c, tn_v_mask(a->dv - c), bf16),
+                                    lanes[i]);
+        }
+        tn_v_transpose(lanes);
+        tn_v_store(w->dots + q, tn_v_sum_rows(lanes));
+    }
+}
+
 /* D = sum over dv of d_o o, and -lse / ln 2, of the block's queries. */
 TN_PHASE void query_scalars(work *w, int64_t at)
 {
@@ -219,34 +239,29 @@ TN_PHASE void query_scalars(work *w, int64_t at)
         float lse = q < n ? a->lse[at + q * a->h] : 0;
         w->less[q] = lse == -__builtin_inff() ? 0 : -(lse * 1.44269504088896341f);
     }
-    for (int64_t q = 0; q < n; q += 16) {
-        tn_v lanes[16];
-        for (int64_t i = 0; i < 16; i++) {
-            lanes[i] = tn_v_zero();
-            const float *o = a->o + (at + (q + i) * a->h) * a->dv, *d_o = w->m.d_o + 16 * (q + i);
-            for (int64_t c = 0; c < a->dv && q + i < n; c += 16, d_o += TN_ATT_PANEL)
-                lanes[i] =
-                    tn_v_fma(tn_v_load(d_o), tn_v_load_mask(o + c, tn_v_mask(a->dv - c)), lanes[i]);
-        }
-        tn_v_transpose(lanes);
-        tn_v_store(w->dots + q, tn_v_sum_rows(lanes));
-    }
+    if (a->bf16) dot_products(true, w, at);
+    else dot_products(false, w, at);
 }
 
 /* Packs a block of queries of one head; dq as far as it is known. */
-static void load_queries(work *w, int64_t head, int64_t first, bool begins)
+static void load_queries(work *w, int64_t head, int64_t block, bool begins)
 {
     const tn_attention *a = w->a;
     const tn_att_mem *m = &w->m;
-    const int64_t at = (w->at.row * a->s + first) * a->h + head, n = m->queries->n;
-    tn_att_pack(a->q + at * a->d, a->h * a->d, n, a->d, m->q);
-    tn_att_turn(m->q, 16, TN_ATT_PANEL, n, a->d, m->qt);
-    tn_att_pack(w->p->d_o + at * a->dv, a->h * a->dv, n, a->dv, m->d_o);
-    tn_att_turn(m->d_o, 16, TN_ATT_PANEL, n, a->dv, m->dot);
+    const int64_t at = (w->at.row * a->s + block * TN_ATT_BLOCK) * a->h + head, n = m->queries->n;
+    tn_att_pack(a->bf16, tn_v_at(a->q, at * a->d, a->bf16), a->h * a->d, n, a->d, m->q);
+    tn_att_turn(false, m->q, 16, TN_ATT_PANEL, n, a->d, m->qt);
+    tn_att_pack(a->bf16, tn_v_at(w->p->d_o, at * a->dv, a->bf16), a->h * a->dv, n, a->dv, m->d_o);
+    tn_att_turn(false, m->d_o, 16, TN_ATT_PANEL, n, a->dv, m->dot);
     query_scalars(w, at);
     if (!w->p->want_dq) return;
-    if (begins) memset(m->dq, 0, (size_t)w->p->nd * TN_ATT_PANEL * sizeof(float));
-    else tn_att_pack(w->p->dq + at * a->d, a->h * a->d, n, a->d, m->dq);
+    w->dq = m->dq;
+    if (w->p->kept)
+        w->dq += ((head - w->at.kv_head * w->p->rep) * w->p->q_blocks + block - w->at.q_first) *
+                 w->p->nd * TN_ATT_PANEL;
+    if (begins) memset(w->dq, 0, (size_t)w->p->nd * TN_ATT_PANEL * sizeof(float));
+    else if (!w->p->kept)
+        tn_att_pack(false, (const float *)w->p->dq + at * a->d, a->h * a->d, n, a->d, w->dq);
 }
 
 /* To be fetched while these queries are worked on: what they will write, what comes next; with the
@@ -254,16 +269,19 @@ static void load_queries(work *w, int64_t head, int64_t first, bool begins)
 static void fetch_queries(work *w, int64_t head, int64_t block)
 {
     const tn_attention *a = w->a;
+    const bool half = a->bf16, dkv_half = half && !a->dkv_fp32;
     int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head,
             n = a->s - first;
     w->fetch = (tn_att_fetch){0};
-    if (w->p->want_dq) tn_att_fetch_add(&w->fetch, w->p->dq + at * a->d, a->h * a->d, n, a->d);
+    if (w->p->want_dq && !w->p->kept)
+        tn_att_fetch_add(&w->fetch, half, tn_v_at(w->p->dq, at * a->d, half), a->h * a->d, n, a->d);
     if (head + 1 == (w->at.kv_head + 1) * w->p->rep && w->p->want_dkv) {
-        const int64_t key = (block - w->at.q_first) * TN_ATT_BLOCK, left = w->chunk.rows - key;
-        tn_att_fetch_add(&w->fetch, w->p->dk + (w->chunk.k - a->k) + key * a->g * a->d, a->g * a->d,
-                         left, a->d);
-        tn_att_fetch_add(&w->fetch, w->p->d_v + (w->chunk.v - a->v) + key * a->g * a->dv,
-                         a->g * a->dv, left, a->dv);
+        const int64_t key = (block - w->at.q_first) * TN_ATT_BLOCK, left = w->chunk.rows - key,
+                      dk = w->chunk.k + key * a->g * a->d, dv = w->chunk.v + key * a->g * a->dv;
+        tn_att_fetch_add(&w->fetch, dkv_half, tn_v_at(w->p->dk, dk, dkv_half), a->g * a->d, left,
+                         a->d);
+        tn_att_fetch_add(&w->fetch, dkv_half, tn_v_at(w->p->d_v, dv, dkv_half), a->g * a->dv, left,
+                         a->dv);
     }
     first += TN_ATT_BLOCK;
     if (++block == w->at.q_last) {
@@ -271,32 +289,40 @@ static void fetch_queries(work *w, int64_t head, int64_t block)
         if (++head == (w->at.kv_head + 1) * w->p->rep) return;
     }
     at = (w->at.row * a->s + first) * a->h + head, n = a->s - first;
-    tn_att_fetch_add(&w->fetch, a->q + at * a->d, a->h * a->d, n, a->d);
-    tn_att_fetch_add(&w->fetch, w->p->d_o + at * a->dv, a->h * a->dv, n, a->dv);
-    tn_att_fetch_add(&w->fetch, a->o + at * a->dv, a->h * a->dv, n, a->dv);
-    tn_att_fetch_add(&w->fetch, a->lse + at, a->h, n, 1);
+    tn_att_fetch_add(&w->fetch, half, tn_v_at(a->q, at * a->d, half), a->h * a->d, n, a->d);
+    tn_att_fetch_add(&w->fetch, half, tn_v_at(w->p->d_o, at * a->dv, half), a->h * a->dv, n, a->dv);
+    tn_att_fetch_add(&w->fetch, half, tn_v_at(a->o, at * a->dv, half), a->h * a->dv, n, a->dv);
+    tn_att_fetch_add(&w->fetch, false, a->lse + at, a->h, n, 1);
 }
 
-/* The item's queries of a head against the chunk of keys, the item's first one if `begins`. */
-static void head_chunk(work *w, int64_t head, bool begins, float *sums)
+/* Which chunks of keys a call is about. */
+typedef struct turn {
+    bool begins, ends; /* the item's first, its last */
+} turn;
+
+/* The item's queries of a head against the chunk of keys. */
+static void head_chunk(work *w, int64_t head, turn at_keys, float *sums)
 {
     const tn_attention *a = w->a;
     const tn_att_mem *m = &w->m;
     const int64_t n = w->chunk.n, size = (w->p->nd + w->p->nv) * TN_ATT_PANEL;
+    const bool stores = w->p->want_dq && (at_keys.ends || !w->p->kept);
     for (int64_t i = 0; w->p->want_dkv && i < n; i++) m->open[i] = -1;
     if (w->p->want_dkv) memset(sums, 0, (size_t)(n * size) * sizeof *sums);
     for (int64_t qb = w->at.q_first; qb < w->at.q_last; qb++) {
         int64_t first = qb * TN_ATT_BLOCK;
         tn_attention_queries(a, w->at.row, first, m->queries);
         bool any = tn_att_pair_any(m->queries, m->keys, n);
-        if (!any && !(begins && w->p->want_dq)) continue;
-        load_queries(w, head, first, begins);
+        bool needed = (at_keys.begins && w->p->want_dq) || (at_keys.ends && w->p->kept);
+        if (!any && !needed) continue;
+        load_queries(w, head, qb, at_keys.begins);
         fetch_queries(w, head, qb);
         w->n_segments = tn_attention_segments(a, first, m->queries->n, m->segments);
         for (int64_t block = 0; any && block < n; block++) block_pair(w, block, sums);
         int64_t at = (w->at.row * a->s + first) * a->h + head;
-        if (w->p->want_dq)
-            tn_att_unpack(m->dq, m->queries->n, a->d, w->p->dq + at * a->d, a->h * a->d);
+        if (stores)
+            tn_att_unpack(a->bf16, w->dq, m->queries->n, a->d,
+                          tn_v_from(w->p->dq, at * a->d, a->bf16), a->h * a->d);
     }
     for (int64_t i = 0; w->p->want_dkv && i < n; i++)
         if (m->open[i] >= 0) close_leaf(w, sums + i * size, m->leaf + i * size);
@@ -342,13 +368,15 @@ static void store_dkv(const work *w, int64_t block)
 {
     const tn_attention *a = w->a;
     const int64_t nd = w->p->nd, size = (nd + w->p->nv) * TN_ATT_PANEL;
+    const bool half = a->bf16 && !a->dkv_fp32;
     for (int64_t i = 0; i < w->chunk.n; i++) {
         int64_t first = (block + i) * TN_ATT_BLOCK, left = a->t - first;
         int64_t rows = left < TN_ATT_BLOCK ? left : TN_ATT_BLOCK;
         int64_t at = (w->at.row * a->t + first) * a->g + w->at.kv_head;
         const float *sum = w->m.sums + i * size;
-        tn_att_unpack(sum, rows, a->d, w->p->dk + at * a->d, a->g * a->d);
-        tn_att_unpack(sum + nd * TN_ATT_PANEL, rows, a->dv, w->p->d_v + at * a->dv, a->g * a->dv);
+        tn_att_unpack(half, sum, rows, a->d, tn_v_from(w->p->dk, at * a->d, half), a->g * a->d);
+        tn_att_unpack(half, sum + nd * TN_ATT_PANEL, rows, a->dv,
+                      tn_v_from(w->p->d_v, at * a->dv, half), a->g * a->dv);
     }
 }
 
@@ -363,7 +391,7 @@ static void item(const tn_att_plan *p, int64_t index, void *scratch)
         for (int64_t head = w.at.kv_head * p->rep, end = head + p->rep; head < end; head++) {
             int64_t slot = tn_attention_slot(p->a, p->a->first_head + head);
             float *sums = p->want_dkv ? stack_push(&t, slot) : NULL;
-            head_chunk(&w, head, k == 0, sums);
+            head_chunk(&w, head, (turn){k == 0, k + n == p->t_blocks}, sums);
             if (t.n >= 2 && t.slot[t.n - 2] == slot) stack_join(&t);
         }
         while (t.n > 1) stack_join(&t);

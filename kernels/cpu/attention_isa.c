@@ -158,15 +158,17 @@ TN_PHASE void finish(const work *w, int64_t head, int64_t first, tn_att_state *s
         for (int64_t q = 0; q < n; q++) {
             tn_v o = tn_v_load(s->o + c * TN_ATT_PANEL + 16 * q);
             o = tn_v_add(tn_v_mul(o, tn_v_set(inverse[q])), tn_v_zero());
-            tn_att_store(a->o + (at + q * a->h) * a->dv, 16 * c, a->dv, o);
+            void *row = tn_v_from(a->o, (at + q * a->h) * a->dv, a->bf16);
+            if (a->bf16) tn_att_store(true, row, 16 * c, a->dv, o);
+            else tn_att_store(false, row, 16 * c, a->dv, o);
         }
     }
 }
 
-static const float *query_row(const work *w, int64_t q, int64_t head)
+static const void *query_row(const work *w, int64_t q, int64_t head)
 {
     const tn_attention *a = w->a;
-    return a->q + ((w->at.row * a->s + q) * a->h + head) * a->d;
+    return tn_v_at(a->q, ((w->at.row * a->s + q) * a->h + head) * a->d, a->bf16);
 }
 
 /* To be fetched while these queries are worked on: their outputs, and what comes next. */
@@ -175,14 +177,16 @@ static void fetch_queries(work *w, int64_t head, int64_t block)
     const tn_attention *a = w->a;
     int64_t first = block * TN_ATT_BLOCK, at = (w->at.row * a->s + first) * a->h + head;
     w->fetch = (tn_att_fetch){0};
-    tn_att_fetch_add(&w->fetch, a->o + at * a->dv, a->h * a->dv, a->s - first, a->dv);
+    tn_att_fetch_add(&w->fetch, a->bf16, tn_v_at(a->o, at * a->dv, a->bf16), a->h * a->dv,
+                     a->s - first, a->dv);
     if (++head == w->head + w->n_heads) {
         head = w->head;
         first += TN_ATT_BLOCK;
         if (++block == w->at.q_last)
             return; /* the next item's, guessed and fetched here, made no difference */
     }
-    tn_att_fetch_add(&w->fetch, query_row(w, first, head), a->h * a->d, a->s - first, a->d);
+    tn_att_fetch_add(&w->fetch, a->bf16, query_row(w, first, head), a->h * a->d, a->s - first,
+                     a->d);
 }
 
 /* The chunk's keys with all queries of the item. */
@@ -201,7 +205,7 @@ static void attend_chunk(work *w, bool begins, bool ends)
             tn_att_state *s = state_at(w, only ? 0 : (qb - w->at.q_first) * w->n_heads + i);
             if (begins) state_init(s, w->p->nv);
             if (any) {
-                tn_att_turn(query_row(w, first, head), a->h * a->d, 16, n, a->d, w->m.qt);
+                tn_att_turn(a->bf16, query_row(w, first, head), a->h * a->d, 16, n, a->d, w->m.qt);
                 fetch_queries(w, head, qb);
             }
             for (int64_t block = 0; any && block < n_blocks; block++) attend(w, block, s);

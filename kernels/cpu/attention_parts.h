@@ -50,9 +50,9 @@ typedef struct tn_att_segment {
 
 typedef struct tn_att_plan {
     const tn_attention *a;
-    const float *d_o;
-    float *dq, *dk, *d_v;
-    bool backward, want_dq, want_dkv;
+    const void *d_o;
+    void *dq, *dk, *d_v;
+    bool backward, want_dq, want_dkv, apart;
     float c;             /* scale / ln 2 */
     int64_t rep, nd, nv; /* query heads per kv head; panels of q and k, of v */
     int64_t s_blocks, t_blocks;
@@ -61,8 +61,10 @@ typedef struct tn_att_plan {
     int64_t q_items, n_items;
     int64_t heads;  /* forward: query heads that share one pass over the keys */
     int64_t states; /* forward: query blocks x heads whose state is kept between chunks */
-    int64_t sums;   /* backward: partial dk, dv of a chunk that are alive at once */
-    bool leaves;    /* backward: some part crosses a query block */
+    int64_t kept; /* backward: dq of so many query blocks x heads is kept between chunks (bf16); 0:
+                     it waits in its memory */
+    int64_t sums; /* backward: partial dk, dv of a chunk that are alive at once */
+    bool leaves;  /* backward: some part crosses a query block */
 } tn_att_plan;
 
 /* Forward: what is known of the queries of a block after some keys. */

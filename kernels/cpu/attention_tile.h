@@ -5,7 +5,7 @@
 #define TN_KERNELS_CPU_ATTENTION_TILE_H
 #include "kernels/cpu/attention_parts.h"
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/bf16.h"
 
 #if defined __clang__
 #define TN_UNROLL _Pragma("clang loop unroll(full)")
@@ -254,53 +254,69 @@ TN_VI void tn_chain_dots(const int m, int64_t d, const float *rows, const float 
     if (d) tn_chain_rows(m, d, rows, strip, acc);
 }
 
-/* n <= 64 rows of d floats, `stride` apart, to panels. */
-TN_PHASE void tn_att_pack(const float *src, int64_t stride, int64_t n, int64_t d, float *out)
+TN_VI void tn_att_pack_as(const bool bf16, const void *src, int64_t stride, int64_t n, int64_t d,
+                          float *out)
 {
     const int64_t whole = d / 16 * 16;
     const tn_vmask m = tn_v_mask(d - whole);
-    for (int64_t i = 0; i < n; i++, src += stride) {
+    for (int64_t i = 0; i < n; i++) {
+        const void *row = tn_v_at(src, i * stride, bf16);
         float *to = out + 16 * i;
         for (int64_t c = 0; c < whole; c += 16, to += TN_ATT_PANEL)
-            tn_v_store(to, tn_v_load(src + c));
-        if (whole < d) tn_v_store(to, tn_v_load_mask(src + whole, m));
+            tn_v_store(to, tn_v_get(row, c, bf16));
+        if (whole < d) tn_v_store(to, tn_v_get_mask(row, whole, m, bf16));
     }
     for (int64_t c = 0; c < d; c += 16, out += TN_ATT_PANEL)
         for (int64_t i = n; i < TN_ATT_BLOCK; i++) tn_v_store(out + 16 * i, tn_v_zero());
 }
 
-/* A chunk of 16 columns of a row: plain stores where all exist (masked ones are slow on AVX2). */
-TN_VI void tn_att_store(float *row, int64_t c, int64_t d, tn_v x)
+/* n <= 64 rows of d elements, `stride` apart, to panels. */
+TN_PHASE void tn_att_pack(bool bf16, const void *src, int64_t stride, int64_t n, int64_t d,
+                          float *out)
 {
-    if (c + 16 <= d) tn_v_store(row + c, x);
-    else tn_v_store_mask(row + c, tn_v_mask(d - c), x);
+    if (bf16) tn_att_pack_as(true, src, stride, n, d, out);
+    else tn_att_pack_as(false, src, stride, n, d, out);
+}
+
+/* A chunk of 16 columns of a row: plain stores where all exist (masked ones are slow on AVX2). */
+TN_VI void tn_att_store(const bool bf16, void *row, int64_t c, int64_t d, tn_v x)
+{
+    if (c + 16 <= d) tn_v_put(row, c, x, bf16);
+    else tn_v_put_mask(row, c, tn_v_mask(d - c), x, bf16);
+}
+
+TN_VI void tn_att_unpack_as(const bool bf16, const float *panels, int64_t n, int64_t d, void *dst,
+                            int64_t stride)
+{
+    for (int64_t i = 0; i < n; i++) {
+        void *row = tn_v_from(dst, i * stride, bf16);
+        for (int64_t c = 0; c < d; c += 16)
+            tn_att_store(bf16, row, c, d,
+                         tn_v_add(tn_v_load(panels + c * TN_ATT_BLOCK + 16 * i), tn_v_zero()));
+    }
 }
 
 /* Panels + 0 to rows, the columns that exist. */
-TN_PHASE void tn_att_unpack(const float *panels, int64_t n, int64_t d, float *dst, int64_t stride)
+TN_PHASE void tn_att_unpack(bool bf16, const float *panels, int64_t n, int64_t d, void *dst,
+                            int64_t stride)
 {
-    for (int64_t i = 0; i < n; i++, dst += stride)
-        for (int64_t c = 0; c < d; c += 16)
-            tn_att_store(dst, c, d,
-                         tn_v_add(tn_v_load(panels + c * TN_ATT_BLOCK + 16 * i), tn_v_zero()));
+    if (bf16) tn_att_unpack_as(true, panels, n, d, dst, stride);
+    else tn_att_unpack_as(false, panels, n, d, dst, stride);
 }
 
-/* n rows of d floats to [strip][d][16], the strips that exist. Column c of row i lies at src[i *
- * stride + c / 16 * chunk + c % 16]: rows as they are have chunk 16, panels stride 16 and chunk
- * TN_ATT_PANEL. */
-TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64_t n, int64_t d,
-                          float *out)
+TN_VI void tn_att_turn_as(const bool bf16, const void *src, int64_t stride, int64_t chunk,
+                          int64_t n, int64_t d, float *out)
 {
-    for (int64_t q = 0; q < n; q += 16, src += 16 * stride) {
-        const float *from = src;
-        for (int64_t c = 0; c < d; c += 16, from += chunk, out += 256) {
+    for (int64_t q = 0; q < n; q += 16) {
+        const void *from = tn_v_at(src, q * stride, bf16);
+        for (int64_t c = 0; c < d; c += 16, from = tn_v_at(from, chunk, bf16), out += 256) {
             const tn_vmask m = tn_v_mask(d - c);
             tn_v x[16];
             if (c + 16 <= d && q + 16 <= n) {
-                TN_UNROLL for (int64_t i = 0; i < 16; i++) x[i] = tn_v_load(from + i * stride);
+                TN_UNROLL for (int64_t i = 0; i < 16; i++) x[i] = tn_v_get(from, i * stride, bf16);
             } else {
                 for (int64_t i = 0; i < 16; i++)
-                    x[i] = q + i < n ? tn_v_load_mask(from + i * stride, m) : tn_v_zero();
+                    x[i] = q + i < n ? tn_v_get_mask(from, i * stride, m, bf16) : tn_v_zero();
             }
             tn_v_transpose(x);
             TN_UNROLL for (int64_t i = 0; i < 16; i++) tn_v_store(out + 16 * i, x[i]);
@@ -308,12 +324,22 @@ TN_PHASE void tn_att_turn(const float *src, int64_t stride, int64_t chunk, int64
     }
 }
 
+/* n rows of d elements to [strip][d][16], the strips that exist. Column c of row i lies at src[i *
+ * stride + c / 16 * chunk + c % 16]: rows as they are have chunk 16, panels stride 16 and chunk
+ * TN_ATT_PANEL. */
+TN_PHASE void tn_att_turn(bool bf16, const void *src, int64_t stride, int64_t chunk, int64_t n,
+                          int64_t d, float *out)
+{
+    if (bf16) tn_att_turn_as(true, src, stride, chunk, n, d, out);
+    else tn_att_turn_as(false, src, stride, chunk, n, d, out);
+}
+
 /* Rows that will be wanted soon: fetched a few lines at a time, spread over the work before,
  * because a core has room for few misses at once (s 512, d 64, heads 12, tokens 3 KiB apart: 93
  * GF/s forward, 79 without). */
 typedef struct tn_att_rows {
-    const float *p;
-    int64_t stride, n, d;
+    const char *p;
+    int64_t stride, n, bytes;
 } tn_att_rows;
 
 enum { TN_ATT_STREAMS = 12, TN_ATT_FETCH_LINES = 32 };
@@ -324,20 +350,23 @@ typedef struct tn_att_fetch {
     tn_att_rows rows[TN_ATT_STREAMS];
 } tn_att_fetch;
 
-/* n rows of d floats, `stride` apart, of which the first 64 count. */
-static inline void tn_att_fetch_add(tn_att_fetch *f, const float *p, int64_t stride, int64_t n,
-                                    int64_t d)
+/* n rows of d elements, `stride` apart, of which the first 64 count. */
+static inline void tn_att_fetch_add(tn_att_fetch *f, bool bf16, const void *p, int64_t stride,
+                                    int64_t n, int64_t d)
 {
+    const int64_t each = bf16 ? 2 : 4;
     if (f->n == TN_ATT_STREAMS || n <= 0) return;
-    f->rows[f->n++] = (tn_att_rows){p, stride, n < TN_ATT_BLOCK ? n : TN_ATT_BLOCK, d};
+    f->rows[f->n++] =
+        (tn_att_rows){p, stride * each, n < TN_ATT_BLOCK ? n : TN_ATT_BLOCK, d * each};
 }
 
 TN_PHASE void tn_att_fetch_lines(tn_att_fetch *f)
 {
     const tn_att_rows *r = &f->rows[f->at];
-    int64_t i = f->row, last = i + TN_ATT_FETCH_LINES * 16 / (r->d < 512 ? r->d : 512);
+    int64_t i = f->row, last = i + TN_ATT_FETCH_LINES * 64 / (r->bytes < 2048 ? r->bytes : 2048);
     for (last = last < r->n ? last : r->n; i < last; i++)
-        for (int64_t c = 0; c < r->d; c += 16) __builtin_prefetch(r->p + i * r->stride + c, 0, 2);
+        for (int64_t c = 0; c < r->bytes; c += 64)
+            __builtin_prefetch(r->p + i * r->stride + c, 0, 2);
     f->row = i < r->n ? i : 0;
     f->at += i == r->n;
 }
@@ -446,9 +475,9 @@ static inline void tn_att_pair_keys(const tn_att_pair *pair, int64_t q, int64_t 
 /* The keys of a row and kv head, from `first` on, in chunks: positions and documents of a chunk are
  * known at its begin, panels are packed when a block is first wanted. */
 typedef struct tn_att_chunk {
-    const float *k, *v; /* the chunk's first row */
-    int64_t rows;       /* from there to the end of the data */
-    int64_t n, packed;  /* blocks; how many of them are packed */
+    int64_t k, v;      /* elements of k and v in front of the chunk's first row */
+    int64_t rows;      /* from there to the end of the data */
+    int64_t n, packed; /* blocks; how many of them are packed */
 } tn_att_chunk;
 
 static inline tn_att_chunk tn_att_chunk_begin(const tn_att_plan *p, const tn_att_mem *m,
@@ -459,7 +488,7 @@ static inline tn_att_chunk tn_att_chunk_begin(const tn_att_plan *p, const tn_att
     const int64_t first = block * TN_ATT_BLOCK, at = (row * a->t + first) * a->g + kv_head;
     for (int64_t i = 0; i < n; i++)
         tn_attention_keys(a, row, first + i * TN_ATT_BLOCK, m->keys + i);
-    return (tn_att_chunk){a->k + at * a->d, a->v + at * a->dv, a->t - first, n, 0};
+    return (tn_att_chunk){at * a->d, at * a->dv, a->t - first, n, 0};
 }
 
 /* Makes the panels up to and including `block`; the rows of the one after are fetched if it is to
@@ -471,15 +500,17 @@ static inline void tn_att_chunk_want(const tn_att_plan *p, const tn_att_mem *m, 
     for (; c->packed <= block; c->packed++) {
         int64_t i = c->packed, first = i * TN_ATT_BLOCK, left = c->rows - first;
         int64_t rows = left < TN_ATT_BLOCK ? left : TN_ATT_BLOCK;
-        tn_att_pack(c->k + first * a->g * a->d, a->g * a->d, rows, a->d,
-                    m->k + i * p->nd * TN_ATT_PANEL);
-        tn_att_pack(c->v + first * a->g * a->dv, a->g * a->dv, rows, a->dv,
-                    m->v + i * p->nv * TN_ATT_PANEL);
+        tn_att_pack(a->bf16, tn_v_at(a->k, c->k + first * a->g * a->d, a->bf16), a->g * a->d, rows,
+                    a->d, m->k + i * p->nd * TN_ATT_PANEL);
+        tn_att_pack(a->bf16, tn_v_at(a->v, c->v + first * a->g * a->dv, a->bf16), a->g * a->dv,
+                    rows, a->dv, m->v + i * p->nv * TN_ATT_PANEL);
     }
     if (block + 1 != c->packed || c->packed == c->n) return;
     int64_t next = c->packed * TN_ATT_BLOCK;
-    tn_att_fetch_add(fetch, c->k + next * a->g * a->d, a->g * a->d, c->rows - next, a->d);
-    tn_att_fetch_add(fetch, c->v + next * a->g * a->dv, a->g * a->dv, c->rows - next, a->dv);
+    tn_att_fetch_add(fetch, a->bf16, tn_v_at(a->k, c->k + next * a->g * a->d, a->bf16), a->g * a->d,
+                     c->rows - next, a->d);
+    tn_att_fetch_add(fetch, a->bf16, tn_v_at(a->v, c->v + next * a->g * a->dv, a->bf16),
+                     a->g * a->dv, c->rows - next, a->dv);
 }
 
 /* The positions and documents of a strip's queries, to be compared with those of a key. */

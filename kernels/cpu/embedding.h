@@ -2,7 +2,8 @@
  *
  * The table holds rows [v_begin, v_begin + v_count) of the vocabulary; an id outside gives a row of
  * zeros. Every row ends with
- * + (+0), so no element is ever -0 (DESIGN.md 7 (2)).
+ * + (+0), so no element is ever -0 (DESIGN.md 7 (2)). Table, rows and their gradients may be bf16
+ * (the rows of a bf16 table fp32, too); the sums are fp32.
  */
 #ifndef TN_KERNELS_CPU_EMBEDDING_H
 #define TN_KERNELS_CPU_EMBEDDING_H
@@ -14,8 +15,9 @@ TN_C_BEGIN
 typedef struct tn_embedding_args {
     int64_t tokens, d, v_begin, v_count;
     const int32_t *ids; /* [tokens] */
-    const float *table; /* [v_count d] */
-    float *y;           /* [tokens d] */
+    const void *table;  /* [v_count d] */
+    void *y;            /* [tokens d] */
+    bool table_bf16, y_bf16;
 } tn_embedding_args;
 void tn_embedding_forward(const tn_cpu *cpu, const tn_embedding_args *a);
 
@@ -26,9 +28,10 @@ void tn_embedding_forward(const tn_cpu *cpu, const tn_embedding_args *a);
 typedef struct tn_embedding_grad_args {
     int64_t tokens, d, v_begin, v_count;
     const int32_t *ids; /* [tokens] */
-    const float *dy;    /* [tokens d] */
+    const void *dy;     /* [tokens d] */
     tn_order_run run;
     float *stack[TN_ORDER_MAX_DEPTH];
+    bool bf16; /* dy */
 } tn_embedding_grad_args;
 void tn_embedding_backward(const tn_cpu *cpu, const tn_embedding_grad_args *a);
 size_t tn_embedding_scratch(int64_t tokens, int64_t v_count);

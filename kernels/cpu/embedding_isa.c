@@ -1,39 +1,60 @@
 /* embedding_isa.c - gathers rows, and sums the rows of each id; see embedding.h. */
 #include "kernels/cpu/embedding.h"
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/bf16.h"
 
 /* y = x + (+0) */
-TN_VI void copy_row(float *y, const float *x, int64_t n)
+TN_VI void copy_row(const bool to_bf16, void *y, const bool bf16, const void *x, int64_t n)
 {
     int64_t i = 0;
-    for (; i + TN_VL <= n; i += TN_VL) tn_v_store(y + i, tn_v_add(tn_v_load(x + i), tn_v_zero()));
+    for (; i + TN_VL <= n; i += TN_VL)
+        tn_v_put(y, i, tn_v_add(tn_v_get(x, i, bf16), tn_v_zero()), to_bf16);
     if (i < n) {
         tn_vmask m = tn_v_mask(n - i);
-        tn_v_store_mask(y + i, m, tn_v_add(tn_v_load_mask(x + i, m), tn_v_zero()));
+        tn_v_put_mask(y, i, m, tn_v_add(tn_v_get_mask(x, i, m, bf16), tn_v_zero()), to_bf16);
     }
 }
 
 /* y = y + x */
-TN_VI void add_row(float *y, const float *x, int64_t n)
+TN_VI void add_row(float *y, const bool bf16, const void *x, int64_t n)
 {
     int64_t i = 0;
     for (; i + TN_VL <= n; i += TN_VL)
-        tn_v_store(y + i, tn_v_add(tn_v_load(y + i), tn_v_load(x + i)));
+        tn_v_store(y + i, tn_v_add(tn_v_load(y + i), tn_v_get(x, i, bf16)));
     if (i < n) {
         tn_vmask m = tn_v_mask(n - i);
-        tn_v_store_mask(y + i, m, tn_v_add(tn_v_load_mask(y + i, m), tn_v_load_mask(x + i, m)));
+        tn_v_store_mask(y + i, m, tn_v_add(tn_v_load_mask(y + i, m), tn_v_get_mask(x, i, m, bf16)));
+    }
+}
+
+TN_VI void forward_as(const bool to_bf16, const bool bf16, const tn_embedding_args *a,
+                      int64_t begin, int64_t end)
+{
+    const int64_t d = a->d;
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t v = a->ids[t] - a->v_begin;
+        void *y = tn_v_from(a->y, t * d, to_bf16);
+        if (v >= 0 && v < a->v_count) copy_row(to_bf16, y, bf16, tn_v_at(a->table, v * d, bf16), d);
+        else memset(y, 0, (size_t)d * (to_bf16 ? 2 : 4));
     }
 }
 
 static void forward(const tn_embedding_args *a, int64_t begin, int64_t end)
 {
-    const int64_t d = a->d;
-    for (int64_t t = begin; t < end; t++) {
-        const int64_t v = a->ids[t] - a->v_begin;
-        if (v >= 0 && v < a->v_count) copy_row(a->y + t * d, a->table + v * d, d);
-        else memset(a->y + t * d, 0, (size_t)d * sizeof(float));
-    }
+    if (!a->table_bf16) forward_as(false, false, a, begin, end);
+    else if (a->y_bf16) forward_as(true, true, a, begin, end);
+    else forward_as(false, true, a, begin, end);
+}
+
+/* The row of token k: the first of a chain, or one more. */
+TN_VI void take_row(const tn_embedding_grad_args *a, bool first, float *x, int64_t k, int64_t c,
+                    int64_t n)
+{
+    const void *dy = tn_v_at(a->dy, k * a->d + c, a->bf16);
+    if (a->bf16 && first) copy_row(false, x, true, dy, n);
+    else if (a->bf16) add_row(x, true, dy, n);
+    else if (first) copy_row(false, x, false, dy, n);
+    else add_row(x, false, dy, n);
 }
 
 /* The partial sums of one level of one row: sum k waits for what comes right of it, and meets sum k
@@ -48,7 +69,7 @@ typedef struct sums {
 static void pop(sums *s, int64_t n)
 {
     s->n--;
-    add_row(s->x[s->n - 1], s->x[s->n], n);
+    add_row(s->x[s->n - 1], false, s->x[s->n], n);
 }
 
 /* Makes room for the next item: first adds what meets before it meets the newest. */
@@ -98,9 +119,9 @@ static void sum_level(const tn_embedding_plan *p, sums *s, int64_t v, int l, int
     while (*at < id_end && p->item[*at] < end) {
         const int32_t item = p->item[*at];
         float *x = push(s, p->join, item, n);
-        copy_row(x, a->dy + p->token[(*at)++] * a->d + c, n);
+        take_row(a, true, x, p->token[(*at)++], c, n);
         for (; *at < id_end && p->item[*at] == item; (*at)++)
-            add_row(x, a->dy + p->token[*at] * a->d + c, n);
+            take_row(a, false, x, p->token[*at], c, n);
     }
     while (s->n > 1) pop(s, n);
     write_row(out, s->n ? s->x[0] : NULL, n, streams(a));

@@ -41,12 +41,14 @@ static void run(const tn_cpu *cpu, tn_pool_fn fn, const void *args, int64_t n, i
 
 void tn_norm_forward(const tn_cpu *cpu, const tn_norm_forward_args *a)
 {
-    run(cpu, forward_tile, a, a->rows, tn_tile_items(cpu, a->rows, a->d * (a->add ? 16 : 8)));
+    run(cpu, forward_tile, a, a->rows,
+        tn_tile_items(cpu, a->rows, a->d * (a->add ? 16 : 8) / (a->bf16 ? 2 : 1)));
 }
 
 void tn_norm_backward(const tn_cpu *cpu, const tn_norm_backward_args *a)
 {
-    run(cpu, backward_tile, a, a->rows, tn_tile_items(cpu, a->rows, a->d * (a->more ? 16 : 12)));
+    run(cpu, backward_tile, a, a->rows,
+        tn_tile_items(cpu, a->rows, a->d * (a->more ? 16 : 12) / (a->bf16 ? 2 : 1)));
 }
 
 void tn_norm_gain(const tn_cpu *cpu, const tn_norm_gain_args *a)

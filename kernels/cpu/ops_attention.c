@@ -31,7 +31,9 @@ static void describe(const tn_call *c, int q, int at, tn_attention *a)
                         .seq_parts = c->g->canonical ? c->g->grid.seq : 1,
                         .head_parts = c->g->canonical ? c->g->grid.tp : 1,
                         .units = c->g->values[tn_node_in(c->g, c->n, q)].dim[2].extent,
-                        .first_head = tn_call_in_begin(c, q)[2]};
+                        .first_head = tn_call_in_begin(c, q)[2],
+                        .bf16 = tn_call_in_bf16(c, q),
+                        .dkv_fp32 = c->n->op == TN_OP_attention_bwd && !tn_call_out_bf16(c, 1)};
 }
 
 static void forward(const tn_call *c)
@@ -73,7 +75,8 @@ static void rotate(const tn_call *c)
                       .positions = c->in[1],
                       .table = c->in[2],
                       .inverse = tn_node_attr_int(c->n, "inverse") != 0,
-                      .y = c->out[0]};
+                      .y = c->out[0],
+                      .bf16 = tn_call_out_bf16(c, 0)};
     tn_rope_apply(c->cpu, &a);
 }
 

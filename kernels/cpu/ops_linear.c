@@ -16,14 +16,21 @@ static void forward(const tn_call *c, bool add, tn_gemm *g)
     *g = (tn_gemm){.n_out = c->n->n_out, .n_src = 1, .order = c->order};
     for (int i = 0; i < g->n_out; i++) {
         int64_t f = last(tn_call_out(c, i));
-        g->src[i] =
-            (tn_gemm_src){.a = c->in[0], .a_m = d, .a_k = 1, .b = c->in[1 + i], .b_k = 1, .b_n = d};
+        g->src[i] = (tn_gemm_src){.a = c->in[0],
+                                  .a_m = d,
+                                  .a_k = 1,
+                                  .b = c->in[1 + i],
+                                  .b_k = 1,
+                                  .b_n = d,
+                                  .a_bf16 = tn_call_in_bf16(c, 0),
+                                  .b_bf16 = tn_call_in_bf16(c, 1 + i)};
         g->out[i] = (tn_gemm_out){.c = c->out[i],
                                   .ldc = f,
                                   .m = tokens,
                                   .n = f,
                                   .add = add ? c->in[2] : NULL,
-                                  .ldadd = f};
+                                  .ldadd = f,
+                                  .c_bf16 = tn_call_out_bf16(c, i)};
     }
 }
 
@@ -33,14 +40,17 @@ static void backward_x(const tn_call *c, tn_gemm *g)
     int n = c->n->n_in / 2;
     int64_t d = last(tn_call_out(c, 0)), tokens = tn_call_rows(tn_call_out(c, 0), 1);
     *g = (tn_gemm){.n_out = 1, .n_src = n, .order = c->order};
-    g->out[0] = (tn_gemm_out){.c = c->out[0], .ldc = d, .m = tokens, .n = d};
+    g->out[0] = (tn_gemm_out){
+        .c = c->out[0], .ldc = d, .m = tokens, .n = d, .c_bf16 = tn_call_out_bf16(c, 0)};
     for (int i = 0; i < n; i++)
         g->src[i] = (tn_gemm_src){.a = c->in[i],
                                   .a_m = last(tn_call_in(c, i)),
                                   .a_k = 1,
                                   .b = c->in[n + i],
                                   .b_k = d,
-                                  .b_n = 1};
+                                  .b_n = 1,
+                                  .a_bf16 = tn_call_in_bf16(c, i),
+                                  .b_bf16 = tn_call_in_bf16(c, n + i)};
 }
 
 /* dW [f, d] = sum over tokens of dy [t, f] x [t, d], levels of the cut sum in the accumulator */
@@ -48,7 +58,14 @@ static void backward_w(const tn_call *c, tn_gemm *g)
 {
     int64_t f = last(tn_call_in(c, 0)), d = last(tn_call_in(c, 1));
     *g = (tn_gemm){.n_out = 1, .n_src = 1, .order = c->order};
-    g->src[0] = (tn_gemm_src){.a = c->in[0], .a_m = 1, .a_k = f, .b = c->in[1], .b_k = d, .b_n = 1};
+    g->src[0] = (tn_gemm_src){.a = c->in[0],
+                              .a_m = 1,
+                              .a_k = f,
+                              .b = c->in[1],
+                              .b_k = d,
+                              .b_n = 1,
+                              .a_bf16 = tn_call_in_bf16(c, 0),
+                              .b_bf16 = tn_call_in_bf16(c, 1)};
     g->out[0] = (tn_gemm_out){.ldc = d, .m = f, .n = d};
     int levels =
         c->order->depth_in > c->order->depth_out ? c->order->depth_in : c->order->depth_out;

@@ -18,7 +18,9 @@ static void embedding(const tn_call *c)
                            .v_begin = tn_call_in_begin(c, 1)[0],
                            .ids = c->in[0],
                            .table = c->in[1],
-                           .y = c->out[0]};
+                           .y = c->out[0],
+                           .table_bf16 = tn_call_in_bf16(c, 1),
+                           .y_bf16 = tn_call_out_bf16(c, 0)};
     tn_embedding_forward(c->cpu, &a);
 }
 
@@ -31,7 +33,8 @@ static void embedding_bwd(const tn_call *c)
                                 .v_begin = tn_call_out_begin(c, 0)[0],
                                 .ids = c->in[0],
                                 .dy = c->in[1],
-                                .run = *c->order};
+                                .run = *c->order,
+                                .bf16 = tn_call_in_bf16(c, 1)};
     int levels = a.run.depth_in > a.run.depth_out ? a.run.depth_in : a.run.depth_out;
     for (int i = 0; i < levels; i++) a.stack[i] = (float *)((char *)c->out[0] + i * c->level_bytes);
     tn_embedding_backward(c->cpu, &a);

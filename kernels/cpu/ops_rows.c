@@ -16,7 +16,8 @@ static void norm(const tn_call *c)
                               .x = c->in[0],
                               .w = c->in[1],
                               .y = c->out[0],
-                              .r = c->out[1]};
+                              .r = c->out[1],
+                              .bf16 = tn_call_out_bf16(c, 0)};
     tn_norm_forward(c->cpu, &a);
 }
 
@@ -30,7 +31,8 @@ static void norm_bwd(const tn_call *c)
                                .r = c->in[2],
                                .w = c->in[3],
                                .more = c->n->n_in > 4 ? c->in[4] : NULL,
-                               .dx = c->out[0]};
+                               .dx = c->out[0],
+                               .bf16 = tn_call_out_bf16(c, 0)};
     tn_norm_backward(c->cpu, &a);
 }
 
@@ -41,7 +43,8 @@ static void norm_bwd_w(const tn_call *c)
                            .dy = c->in[0],
                            .x = c->in[1],
                            .r = c->in[2],
-                           .run = *c->order};
+                           .run = *c->order,
+                           .bf16 = tn_call_in_bf16(c, 1)};
     int levels = a.run.depth_in > a.run.depth_out ? a.run.depth_in : a.run.depth_out;
     for (int i = 0; i < levels; i++) a.stack[i] = (float *)((char *)c->out[0] + i * c->level_bytes);
     tn_norm_gain(c->cpu, &a);
@@ -54,17 +57,18 @@ static void norm_leaves(const tn_call *c)
     int64_t seq = c->g->values[tn_node_in(c->g, c->n, 1)].dim[1].extent,
             s0 = tn_call_in_begin(c, 1)[1], j0 = tn_call_out_begin(c, 0)[1];
     int64_t s = x->dim[1].extent, d = x->dim[2].extent, parts = out->dim[1].extent,
-            grid = c->g->grid.seq;
+            grid = c->g->grid.seq, each = tn_dtype_bytes((tn_dtype)x->dtype);
     for (int64_t b = 0; b < x->dim[0].extent; b++)
         for (int64_t j = 0; j < parts; j++) {
             tn_order_ins leaf = {.op = TN_ORDER_LEAF,
                                  .k0 = tn_order_cut(seq, 0, j0 + j, grid) - s0,
                                  .k1 = tn_order_cut(seq, 0, j0 + j + 1, grid) - s0};
             tn_norm_gain_args a = {.d = d,
-                                   .dy = (const float *)c->in[0] + b * s * d,
-                                   .x = (const float *)c->in[1] + b * s * d,
+                                   .dy = (const char *)c->in[0] + b * s * d * each,
+                                   .x = (const char *)c->in[1] + b * s * d * each,
                                    .r = (const float *)c->in[2] + b * s,
-                                   .run = {&leaf, 1, 0, 1}};
+                                   .run = {&leaf, 1, 0, 1},
+                                   .bf16 = tn_call_in_bf16(c, 1)};
             a.stack[0] = (float *)c->out[0] + (b * parts + j) * d;
             tn_norm_gain(c->cpu, &a);
         }
@@ -163,7 +167,8 @@ static tn_status compile(const tn_fuse_prog *f, int n_in, tn_arena *arena, const
         if (reads_y(&s)) {
             tn_fuse_ins y = {.op = TN_OP_unary, .n_in = 1, .in = {s.in[1]}};
             memcpy(y.f, s.f, sizeof y.f);
-            p->ins[p->n_ins++] = translate(&y, reg, n_in, (uint8_t)next);
+            p->ins[p->n_ins] = translate(&y, reg, n_in, (uint8_t)next);
+            p->ins[p->n_ins++].wide = true;
             tn_pointwise_ins bwd = translate(&s, reg, n_in, (uint8_t)(next + 1));
             bwd.b = (uint8_t)next++;
             p->ins[p->n_ins++] = bwd;
@@ -206,7 +211,10 @@ static tn_status prepare_single(const tn_graph *g, const tn_node *n, tn_arena *a
 static void pointwise(const tn_call *c)
 {
     const tn_pointwise_program *p = c->prepared;
-    tn_pointwise_args a = {.program = p, .n = tn_value_elements(tn_call_out(c, 0)), .d = 1};
+    tn_pointwise_args a = {.program = p,
+                           .n = tn_value_elements(tn_call_out(c, 0)),
+                           .d = 1,
+                           .bf16 = tn_call_out_bf16(c, 0)};
     for (int i = 0; i < p->n_in; i++) a.in[i] = c->in[i];
     for (int i = 0; i < p->n_out; i++) a.out[i] = c->out[i];
     tn_pointwise_run(c->cpu, &a);

@@ -5,6 +5,7 @@
  */
 #include "kernels/cpu/pointwise.h"
 
+#include "kernels/cpu/cast.h"
 #include "kernels/cpu/dispatch.h"
 
 #include <assert.h>
@@ -67,7 +68,8 @@ tn_status tn_pointwise_check(const tn_pointwise_program *p)
  * one instruction, or a gate: an activation and the product that alone reads it; and backwards the
  * four instructions that make both gradients of such a product. (3) Steps read all operands of an
  * element before they write it: a result may take the place of an operand. (4) Every value that is
- * neither a full input nor written straight to an output has a block of its own while it is needed.
+ * neither a full input nor written straight to an output has a block of its own while it is needed;
+ * with bf16 every value, as fp32.
  */
 enum { MAX_VALUES = TN_POINTWISE_INPUTS + TN_POINTWISE_INS, IN_PLACE = -1, FIRST_OUTPUT = -2 };
 
@@ -77,11 +79,13 @@ typedef struct step {
     uint8_t kind, f; /* f: the op, or the gate's activation */
     int8_t n_dst, n_src, dst[2], src[3];
     float c;
+    bool wide;
 } step;
 
 typedef struct plan {
     const tn_pointwise_args *args;
     const tn_pointwise_fns *fns;
+    const tn_cast_fns *casts;
     int64_t items, block;
     int n_steps;
     step steps[TN_POINTWISE_INS];
@@ -174,7 +178,8 @@ static void find_gate_bwd(values *v, int dg)
                               3,
                               {(int8_t)dg, (int8_t)du},
                               {(int8_t)dy, (int8_t)g, (int8_t)u},
-                              0};
+                              0,
+                              false};
         return;
     }
 }
@@ -188,7 +193,7 @@ static void find_gate(values *v, int m)
         const int u = v->a[m] == y ? v->b[m] : v->a[m];
         v->steps[y].kind = STEP_NONE;
         v->steps[m] =
-            (step){STEP_GATE, (uint8_t)f, 1, 2, {(int8_t)m, 0}, {v->a[y], (int8_t)u, 0}, 0};
+            (step){STEP_GATE, (uint8_t)f, 1, 2, {(int8_t)m, 0}, {v->a[y], (int8_t)u, 0}, 0, false};
         return;
     }
 }
@@ -202,7 +207,8 @@ static void list_steps(const tn_pointwise_program *p, values *v, plan *pl)
                              v->b[i] < 0 ? 1 : 2,
                              {(int8_t)i, 0},
                              {v->a[i], v->b[i], 0},
-                             p->ins[i - v->n_in].c};
+                             p->ins[i - v->n_in].c,
+                             p->ins[i - v->n_in].wide};
     for (int i = v->n_in; i < v->n; i++)
         if (v->steps[i].kind == STEP_OP) find_gate_bwd(v, i);
     for (int i = v->n_in; i < v->n; i++) find_gate(v, i);
@@ -232,7 +238,7 @@ static bool is_direct(const plan *pl, const span *s, int k)
 {
     const tn_pointwise_args *a = pl->args;
     const int v = pl->out[k], n_in = a->program->n_in;
-    if (v < n_in || pl->home[v] <= FIRST_OUTPUT) return false;
+    if (a->bf16 || v < n_in || pl->home[v] <= FIRST_OUTPUT) return false;
     for (int i = 0; i < n_in; i++)
         if (a->in[i] == a->out[k] && s->read[i] > s->write[v]) return false;
     return true;
@@ -248,10 +254,9 @@ static int place_values(plan *pl)
     find_spans(pl, &s);
     memset(pl->home, IN_PLACE, sizeof pl->home);
     for (int i = 0; i < p->n_in; i++)
-        if (p->kind[i] != TN_POINTWISE_FULL) pl->home[i] = (int8_t)n++;
+        if (p->kind[i] != TN_POINTWISE_FULL || pl->args->bf16) pl->home[i] = (int8_t)n++;
     for (int k = 0; k < p->n_out; k++) {
-        pl->stage[k] =
-            pl->out[k] < p->n_in && p->kind[pl->out[k]] == TN_POINTWISE_FULL ? (int8_t)n++ : -1;
+        pl->stage[k] = pl->out[k] < p->n_in && pl->home[pl->out[k]] == IN_PLACE ? (int8_t)n++ : -1;
         if (is_direct(pl, &s, k)) pl->home[pl->out[k]] = (int8_t)(FIRST_OUTPUT - k);
     }
     used = (1u << n) - 1;
@@ -278,13 +283,14 @@ static void make_plan(const tn_cpu *cpu, const tn_pointwise_args *a, plan *pl)
     int64_t streams = a->program->n_out;
     pl->args = a;
     pl->fns = by_isa[cpu->isa];
+    pl->casts = tn_cast_table(cpu->isa);
     pl->n_steps = 0;
     list_values(a->program, &v, pl->out);
     list_steps(a->program, &v, pl);
     const int n = place_values(pl);
     for (int i = 0; i < a->program->n_in; i++) streams += a->program->kind[i] == TN_POINTWISE_FULL;
     pl->block = n > BLOCK_FLOATS / BLOCK_MAX ? BLOCK_FLOATS / n / 16 * 16 : BLOCK_MAX;
-    pl->items = (tn_tile_items(cpu, a->n, 4 * streams) + 15) / 16 * 16;
+    pl->items = (tn_tile_items(cpu, a->n, (a->bf16 ? 2 : 4) * streams) + 15) / 16 * 16;
 }
 
 /* ---- running it ---- */
@@ -300,22 +306,26 @@ static void repeat_row(const float *row, int64_t d, int64_t begin, int64_t n, fl
     }
 }
 
-static void run_step(const tn_pointwise_fns *fns, const step *s, float *const *dst,
-                     const float *const *src, int64_t n)
+static void run_step(const plan *pl, const step *s, float *const *dst, const float *const *src,
+                     int64_t n)
 {
+    const tn_pointwise_fns *fns = pl->fns;
+    const bool bf16 = pl->args->bf16;
     switch ((step_kind)s->kind) {
     case STEP_OP:
         fns->op[s->f](dst[0], src[0], src[s->n_src - 1], s->c, n);
         break;
     case STEP_GATE:
-        fns->gate[s->f](dst[0], src[0], src[1], n);
+        (bf16 ? fns->rounded_gate : fns->gate)[s->f](dst[0], src[0], src[1], n);
         break;
     case STEP_GATE_BWD:
-        fns->gate_bwd[s->f](dst[0], dst[1], src[0], src[1], src[2], n);
+        (bf16 ? fns->rounded_gate_bwd : fns->gate_bwd)[s->f](dst[0], dst[1], src[0], src[1], src[2],
+                                                             n);
         break;
     case STEP_NONE:
         break;
     }
+    for (int k = 0; k < s->n_dst && bf16 && !s->wide; k++) pl->casts->round(dst[k], n);
 }
 
 /* Elements [begin, begin + n), n a multiple of 16; in and out point to them. */
@@ -340,12 +350,12 @@ static void run_block(const plan *pl, float *blocks, const float *const *in, flo
             at[s->dst[k]] = dst[k] =
                 home >= 0 ? blocks + home * pl->block : out[FIRST_OUTPUT - home];
         }
-        run_step(pl->fns, s, dst, src, n);
+        run_step(pl, s, dst, src, n);
     }
     for (int k = 0; k < p->n_out; k++)
         if (pl->stage[k] >= 0)
             memcpy(blocks + pl->stage[k] * pl->block, at[pl->out[k]], (size_t)n * sizeof *blocks);
-    for (int k = 0; k < p->n_out; k++)
+    for (int k = 0; k < p->n_out && !a->bf16; k++)
         if (pl->home[pl->out[k]] != FIRST_OUTPUT - k)
             memcpy(out[k], pl->stage[k] >= 0 ? blocks + pl->stage[k] * pl->block : at[pl->out[k]],
                    (size_t)n * sizeof *blocks);
@@ -360,13 +370,36 @@ static void run_rest(const plan *pl, float *blocks, int64_t begin, int64_t n)
     float *out[TN_POINTWISE_OUTPUTS];
     for (int i = 0; i < a->program->n_in; i++) {
         if (a->program->kind[i] == TN_POINTWISE_FULL)
-            memcpy(x[i], a->in[i] + begin, (size_t)n * sizeof(float));
+            memcpy(x[i], (const float *)a->in[i] + begin, (size_t)n * sizeof(float));
         in[i] = x[i];
     }
     for (int k = 0; k < a->program->n_out; k++) out[k] = y[k];
     run_block(pl, blocks, in, out, begin, 16);
     for (int k = 0; k < a->program->n_out; k++)
-        memcpy(a->out[k] + begin, y[k], (size_t)n * sizeof(float));
+        memcpy((float *)a->out[k] + begin, y[k], (size_t)n * sizeof(float));
+}
+
+/* Blocks of fp32 between memories of bf16; the last one is filled up with zeros. */
+static void run_tile_bf16(const plan *pl, int64_t begin, int64_t end)
+{
+    const tn_pointwise_args *a = pl->args;
+    _Alignas(64) float blocks[BLOCK_FLOATS];
+    float *out[TN_POINTWISE_OUTPUTS];
+    const float *in[TN_POINTWISE_INPUTS] = {NULL};
+    for (int64_t b = begin, n; b < end; b += n) {
+        n = end - b < pl->block ? end - b : pl->block;
+        const int64_t whole = (n + 15) / 16 * 16;
+        for (int i = 0; i < a->program->n_in; i++) {
+            float *x = blocks + pl->home[i] * pl->block;
+            pl->casts->widen(x, (const uint16_t *)a->in[i] + b, n);
+            memset(x + n, 0, (size_t)(whole - n) * sizeof *x);
+        }
+        for (int k = 0; k < a->program->n_out; k++)
+            out[k] = blocks + pl->home[pl->out[k]] * pl->block;
+        run_block(pl, blocks, in, out, b, whole);
+        for (int k = 0; k < a->program->n_out; k++)
+            pl->casts->narrow((uint16_t *)a->out[k] + b, out[k], n);
+    }
 }
 
 static void run_tile(void *arg, int64_t tile, int thread)
@@ -379,12 +412,16 @@ static void run_tile(void *arg, int64_t tile, int thread)
     (void)thread;
     for (int i = 0; i < a->program->n_in; i++)
         for (int64_t k = 0; k < pl->block && a->program->kind[i] == TN_POINTWISE_SCALAR; k++)
-            blocks[pl->home[i] * pl->block + k] = *a->in[i];
+            blocks[pl->home[i] * pl->block + k] = *(const float *)a->in[i];
     const int64_t end = tn_tile_end(a->n, pl->items, tile), rest = end % 16;
+    if (a->bf16) {
+        run_tile_bf16(pl, tile * pl->items, end);
+        return;
+    }
     for (int64_t b = tile * pl->items, n; b < end - rest; b += n) {
         n = end - rest - b < pl->block ? end - rest - b : pl->block;
-        for (int i = 0; i < a->program->n_in; i++) in[i] = a->in[i] + b;
-        for (int k = 0; k < a->program->n_out; k++) out[k] = a->out[k] + b;
+        for (int i = 0; i < a->program->n_in; i++) in[i] = (const float *)a->in[i] + b;
+        for (int k = 0; k < a->program->n_out; k++) out[k] = (float *)a->out[k] + b;
         run_block(pl, blocks, in, out, b, n);
     }
     if (rest) run_rest(pl, blocks, end - rest, rest);
@@ -399,8 +436,9 @@ void tn_pointwise_run(const tn_cpu *cpu, const tn_pointwise_args *a)
 
 void tn_pointwise_add(const tn_cpu *cpu, int64_t n, const float *a, const float *b, float *y)
 {
-    static const tn_pointwise_program add = {2, 1, 1, {0}, {2}, {{TN_POINTWISE_ADD, 2, 0, 1, 0}}};
-    tn_pointwise_run(cpu, &(tn_pointwise_args){&add, n, n, {a, b}, {y}});
+    static const tn_pointwise_program add = {2,   1,   1,
+                                             {0}, {2}, {{TN_POINTWISE_ADD, 2, 0, 1, 0, false}}};
+    tn_pointwise_run(cpu, &(tn_pointwise_args){&add, n, n, {a, b}, {y}, false});
 }
 
 typedef struct move {

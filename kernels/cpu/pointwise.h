@@ -4,7 +4,8 @@
  * A program has up to 32 registers. Register i < n_in is input i and is only read; instructions
  * write the others; output k is register out[k] at the end. Every instruction rounds to fp32 and
  * works on each element alone, so a program gives the bits of its instructions run one by one
- * through memory, and how it is cut into blocks cannot be seen.
+ * through memory, and how it is cut into blocks cannot be seen. With bf16 all inputs and outputs
+ * are bf16, and what every instruction gives is rounded to it, computed in fp32.
  *
  * Outputs may lie over inputs of the same extent (the same address), in any pairing; not over each
  * other.
@@ -57,6 +58,7 @@ typedef enum tn_pointwise_op {
 typedef struct tn_pointwise_ins {
     uint8_t op, dst, a, b;
     float c;
+    bool wide; /* with bf16: not rounded, because the op that it is a part of keeps it inside */
 } tn_pointwise_ins;
 
 typedef enum tn_pointwise_kind {
@@ -82,8 +84,9 @@ tn_status tn_pointwise_check(const tn_pointwise_program *p) TN_MUST_USE;
 typedef struct tn_pointwise_args {
     const tn_pointwise_program *program; /* checked */
     int64_t n, d;                        /* elements; extent of TN_POINTWISE_ROW inputs */
-    const float *in[TN_POINTWISE_INPUTS];
-    float *out[TN_POINTWISE_OUTPUTS];
+    const void *in[TN_POINTWISE_INPUTS];
+    void *out[TN_POINTWISE_OUTPUTS];
+    bool bf16; /* then all inputs are TN_POINTWISE_FULL */
 } tn_pointwise_args;
 
 void tn_pointwise_run(const tn_cpu *cpu, const tn_pointwise_args *a);
@@ -97,13 +100,17 @@ void tn_pointwise_copy(const tn_cpu *cpu, int64_t n, const float *x, float *y);
  * same call, or apart. op        dst[i] = f(a[i], b[i], c) gate      dst[i] = f(g[i]) u[i];
  * gate_bwd  du[i] = dy[i] f(g[i]), dg[i] = (dy[i] u[i]) f'(g[i]);  f: silu, gelu_tanh, gelu_erf The
  * gates are what the plan puts in the place of instructions that it recognises: the same roundings,
- * half the work. */
+ * half the work. rounded: the same with what the first of the instructions gives rounded to bf16.
+ */
 enum { TN_POINTWISE_GATES = 3 };
 typedef struct tn_pointwise_fns {
     void (*op[TN_N_POINTWISE])(float *dst, const float *a, const float *b, float c, int64_t n);
     void (*gate[TN_POINTWISE_GATES])(float *dst, const float *g, const float *u, int64_t n);
     void (*gate_bwd[TN_POINTWISE_GATES])(float *dg, float *du, const float *dy, const float *g,
                                          const float *u, int64_t n);
+    void (*rounded_gate[TN_POINTWISE_GATES])(float *dst, const float *g, const float *u, int64_t n);
+    void (*rounded_gate_bwd[TN_POINTWISE_GATES])(float *dg, float *du, const float *dy,
+                                                 const float *g, const float *u, int64_t n);
 } tn_pointwise_fns;
 
 TN_C_END

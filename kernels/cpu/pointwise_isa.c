@@ -7,7 +7,7 @@
  */
 #include "kernels/cpu/pointwise.h"
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/bf16.h"
 
 TN_VI tn_v one(void)
 {
@@ -214,21 +214,22 @@ TN_VI void each_slope(float *dst, const float *dy, const float *x, int64_t n, ac
     }
 }
 
-TN_VI void each_gate(float *dst, const float *g, const float *u, int64_t n, activation *f)
+TN_VI void each_gate(const bool bf16, float *dst, const float *g, const float *u, int64_t n,
+                     activation *f)
 {
     tn_v slope;
     for (int64_t i = 0; i < n; i += TN_VL)
-        tn_v_store(dst + i, tn_v_mul(f(tn_v_load(g + i), &slope), tn_v_load(u + i)));
+        tn_v_store(dst + i, tn_v_mul(tn_v_as(f(tn_v_load(g + i), &slope), bf16), tn_v_load(u + i)));
 }
 
-TN_VI void each_gate_bwd(float *dg, float *du, const float *dy, const float *g, const float *u,
-                         int64_t n, activation *f)
+TN_VI void each_gate_bwd(const bool bf16, float *dg, float *du, const float *dy, const float *g,
+                         const float *u, int64_t n, activation *f)
 {
     tn_v slope;
     for (int64_t i = 0; i < n; i += TN_VL) {
         tn_v d = tn_v_load(dy + i), v = f(tn_v_load(g + i), &slope),
-             e = tn_v_mul(tn_v_mul(d, tn_v_load(u + i)), slope);
-        tn_v_store(du + i, tn_v_mul(d, v));
+             e = tn_v_mul(tn_v_as(tn_v_mul(d, tn_v_load(u + i)), bf16), slope);
+        tn_v_store(du + i, tn_v_mul(d, tn_v_as(v, bf16)));
         tn_v_store(dg + i, e);
     }
 }
@@ -253,12 +254,21 @@ TN_VI void each_gate_bwd(float *dg, float *du, const float *dy, const float *g, 
     }                                                                                              \
     static void gate_##name(float *dst, const float *g, const float *u, int64_t n)                 \
     {                                                                                              \
-        each_gate(dst, g, u, n, name);                                                             \
+        each_gate(false, dst, g, u, n, name);                                                      \
     }                                                                                              \
     static void gate_##name##_bwd(float *dg, float *du, const float *dy, const float *g,           \
                                   const float *u, int64_t n)                                       \
     {                                                                                              \
-        each_gate_bwd(dg, du, dy, g, u, n, name);                                                  \
+        each_gate_bwd(false, dg, du, dy, g, u, n, name);                                           \
+    }                                                                                              \
+    static void rounded_##name(float *dst, const float *g, const float *u, int64_t n)              \
+    {                                                                                              \
+        each_gate(true, dst, g, u, n, name);                                                       \
+    }                                                                                              \
+    static void rounded_##name##_bwd(float *dg, float *du, const float *dy, const float *g,        \
+                                     const float *u, int64_t n)                                    \
+    {                                                                                              \
+        each_gate_bwd(true, dg, du, dy, g, u, n, name);                                            \
     }
 ACTIVATION(silu)
 ACTIVATION(gelu_tanh)
@@ -315,4 +325,6 @@ const tn_pointwise_fns TN_ISA_NAME(tn_pointwise_fns) = {
         },
     .gate = {gate_silu, gate_gelu_tanh, gate_gelu_erf},
     .gate_bwd = {gate_silu_bwd, gate_gelu_tanh_bwd, gate_gelu_erf_bwd},
+    .rounded_gate = {rounded_silu, rounded_gelu_tanh, rounded_gelu_erf},
+    .rounded_gate_bwd = {rounded_silu_bwd, rounded_gelu_tanh_bwd, rounded_gelu_erf_bwd},
 };

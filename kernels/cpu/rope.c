@@ -46,6 +46,7 @@ static void apply_tile(void *arg, int64_t tile, int thread)
 
 void tn_rope_apply(const tn_cpu *cpu, const tn_rope_args *a)
 {
-    job j = {by_isa[cpu->isa], a, tn_tile_items(cpu, a->tokens, a->heads * a->d * 8)};
+    job j = {by_isa[cpu->isa], a,
+             tn_tile_items(cpu, a->tokens, a->heads * a->d * (a->bf16 ? 4 : 8))};
     tn_pool_run(cpu->pool, tn_tile_count(a->tokens, j.items), apply_tile, &j);
 }

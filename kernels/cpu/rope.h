@@ -26,12 +26,14 @@ void tn_rope_table(int64_t positions, int64_t d, double theta, const tn_rope_sca
 
 typedef struct tn_rope_args {
     int64_t tokens, heads, d;
-    int64_t x_stride,
-        y_stride;           /* floats from one token to the next; heads * d where they lie close */
-    const float *x, *table; /* [tokens heads d]; [positions d]: every position is a row of it */
-    const int32_t *positions; /* [tokens] */
+    int64_t x_stride, y_stride; /* elements from one token to the next; heads * d where they lie
+                                   close */
+    const void *x;              /* [tokens heads d] */
+    const float *table;         /* [positions d]: every position is a row of it */
+    const int32_t *positions;   /* [tokens] */
     bool inverse;
-    float *y; /* [tokens heads d]; x itself, or apart from it */
+    void *y;   /* [tokens heads d]; x itself, or apart from it */
+    bool bf16; /* x, y */
 } tn_rope_args;
 
 void tn_rope_apply(const tn_cpu *cpu, const tn_rope_args *a);

@@ -120,7 +120,6 @@ refused("group without match", "optimizer.groups", "data.source=random", "data.v
 refused("bad pattern", "regular expression", "data.source=random", "data.validation=0", 'optimizer.groups={{pattern="("}}')
 refused("too much memory", "memory: the plan needs", "data.source=random", "data.validation=0", "model.dim=32768", "model.ffn_dim=131072", "model.n_layers=48")
 refused("kv heads", "heads", "data.source=random", "data.validation=0", "model.n_kv_heads=3")
-refused("bf16 on the CPU", "mixed_precision_param", "data.source=random", "data.validation=0", "training.mixed_precision_param=bfloat16")
 refused("no such Hugging Face folder", "nowhere", "model.hf=nowhere", "data.source=random", "data.validation=0")
 refused("more steps than batches", "steps", "data.path=text.txt", "data.validation=0", "data.epochs=1", "training.steps=100000")
 done("train")

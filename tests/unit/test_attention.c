@@ -29,7 +29,8 @@ static void want_query(const tn_attention *a, const float *d_o, int64_t row, int
     double most = -INFINITY, sum = 0, down = 0, *o = w->o + at * a->dv, *dq = w->dq + at * a->d;
     for (int64_t j = 0; j < a->t; j++) {
         int64_t k = (row * a->t + j) * a->g + kv;
-        p[j] = sees(a, row, i, j) ? (double)a->scale * dot(a->q + at * a->d, a->k + k * a->d, a->d)
+        p[j] = sees(a, row, i, j) ? (double)a->scale * dot(tn_test_f32(a->q) + at * a->d,
+                                                           tn_test_f32(a->k) + k * a->d, a->d)
                                   : -INFINITY;
         if (p[j] > most) most = p[j];
     }
@@ -41,18 +42,18 @@ static void want_query(const tn_attention *a, const float *d_o, int64_t row, int
         int64_t k = (row * a->t + j) * a->g + kv;
         p[j] = exp(p[j] - w->lse[at]);
         for (int64_t c = 0; c < a->dv; c++) {
-            o[c] += p[j] * (double)a->v[k * a->dv + c];
+            o[c] += p[j] * (double)tn_test_f32(a->v)[k * a->dv + c];
             w->d_v[k * a->dv + c] += p[j] * (double)d_o[at * a->dv + c];
         }
-        down += p[j] * dot(d_o + at * a->dv, a->v + k * a->dv, a->dv);
+        down += p[j] * dot(d_o + at * a->dv, tn_test_f32(a->v) + k * a->dv, a->dv);
     }
     for (int64_t j = 0; j < a->t; j++) {
         int64_t k = (row * a->t + j) * a->g + kv;
-        double ds =
-            p[j] * (dot(d_o + at * a->dv, a->v + k * a->dv, a->dv) - down) * (double)a->scale;
+        double ds = p[j] * (dot(d_o + at * a->dv, tn_test_f32(a->v) + k * a->dv, a->dv) - down) *
+                    (double)a->scale;
         for (int64_t c = 0; c < a->d; c++) {
-            dq[c] += ds * (double)a->k[k * a->d + c];
-            w->dk[k * a->d + c] += ds * (double)a->q[at * a->d + c];
+            dq[c] += ds * (double)tn_test_f32(a->k)[k * a->d + c];
+            w->dk[k * a->d + c] += ds * (double)tn_test_f32(a->q)[at * a->d + c];
         }
     }
 }

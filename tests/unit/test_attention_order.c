@@ -53,7 +53,8 @@ static int64_t key_at(const tn_attention *a, const query *q, int64_t j)
 
 static float score(const tn_attention *a, const query *q, int64_t j)
 {
-    return chain(a->q + q->at * a->d, a->k + key_at(a, q, j) * a->d, a->d);
+    return chain(tn_test_f32(a->q) + q->at * a->d, tn_test_f32(a->k) + key_at(a, q, j) * a->d,
+                 a->d);
 }
 
 static void order_forward(const tn_attention *a, const query *q, float *o)
@@ -75,7 +76,7 @@ static void order_forward(const tn_attention *a, const query *q, float *o)
             float p = exp2_of(t[j] - now);
             lanes[j % 16] += p;
             for (int64_t c = 0; c < a->dv; c++)
-                o[c] = fmaf(p, a->v[key_at(a, q, first + j) * a->dv + c], o[c]);
+                o[c] = fmaf(p, tn_test_f32(a->v)[key_at(a, q, first + j) * a->dv + c], o[c]);
         }
         l = fmaf(l, f, lanes_sum(lanes));
     }
@@ -88,7 +89,7 @@ static void order_slopes(const tn_attention *a, const query *q, const float *d_o
 {
     float lanes[16] = {0}, lse = a->lse[q->at],
           less = lse == -INFINITY ? 0 : -(lse * 1.44269504088896341f);
-    const float *g = d_o + q->at * a->dv, *o = a->o + q->at * a->dv;
+    const float *g = d_o + q->at * a->dv, *o = tn_test_f32(a->o) + q->at * a->dv;
     for (int64_t c = 0; c < a->dv; c++) lanes[c % 16] = fmaf(g[c], o[c], lanes[c % 16]);
     const float down = lanes_sum(lanes);
     for (int64_t c = 0; c < a->d; c++) dq[c] = 0;
@@ -96,9 +97,10 @@ static void order_slopes(const tn_attention *a, const query *q, const float *d_o
         p[j] = ds[j] = 0;
         if (!sees(a, q->row, q->i, j)) continue;
         p[j] = exp2_of(fmaf(score(a, q, j), q->c, less));
-        ds[j] = p[j] * (chain(g, a->v + key_at(a, q, j) * a->dv, a->dv) - down) * a->scale;
+        ds[j] =
+            p[j] * (chain(g, tn_test_f32(a->v) + key_at(a, q, j) * a->dv, a->dv) - down) * a->scale;
         for (int64_t c = 0; c < a->d; c++)
-            dq[c] = fmaf(ds[j], a->k[key_at(a, q, j) * a->d + c], dq[c]);
+            dq[c] = fmaf(ds[j], tn_test_f32(a->k)[key_at(a, q, j) * a->d + c], dq[c]);
     }
     for (int64_t c = 0; c < a->d; c++) dq[c] += 0;
 }
@@ -182,7 +184,7 @@ static void order_group(const sample *x, const result *r, int64_t row, int64_t k
                          "dq of query %lld differs from its order", (long long)q.i);
         }
         const int64_t at = row * a.s * a.h + kv * rep + i;
-        order_fold(&a, ds, a.q + at * a.d, a.h * a.d, a.d, dk + i * nk);
+        order_fold(&a, ds, tn_test_f32(a.q) + at * a.d, a.h * a.d, a.d, dk + i * nk);
         order_fold(&a, p, x->d_o + at * a.dv, a.h * a.dv, a.dv, d_v + i * nv);
     }
     TN_CHECK(order_tree(&a, kv, 0, a.head_parts, dk, nk, dk_want));
@@ -295,7 +297,8 @@ static void rows_alone(void)
         tn_attention a = x.a;
         int64_t q = row * e.s * e.h, k = row * e.t * e.g;
         a.b = 1;
-        a.q += q * e.d, a.k += k * e.d, a.v += k * e.dv;
+        a.q = tn_test_f32(a.q) + q * e.d, a.k = tn_test_f32(a.k) + k * e.d,
+        a.v = tn_test_f32(a.v) + k * e.dv;
         a.q_pos += row * e.s, a.q_doc += row * e.s, a.k_pos += row * e.t, a.k_doc += row * e.t;
         result r = run_alone(&a, x.d_o + q * e.dv);
         TN_CHECK(same(r.o, all.o + q * e.dv, e.s * e.h * e.dv) &&
@@ -320,7 +323,7 @@ static void queries_alone(void)
         tn_attention a = x.a;
         int64_t q = first * e.h;
         a.s = e.s - first;
-        a.q += q * e.d, a.q_pos += first, a.q_doc += first;
+        a.q = tn_test_f32(a.q) + q * e.d, a.q_pos += first, a.q_doc += first;
         result r = run_alone(&a, x.d_o + q * e.dv);
         TN_CHECK(same(r.o, all.o + q * e.dv, a.s * e.h * e.dv) &&
                  same(r.lse, all.lse + q, a.s * e.h));
@@ -341,7 +344,8 @@ static void documents_alone(void)
     result all = run_alone(&x.a, x.d_o);
     tn_attention a = x.a;
     a.s = a.t = n;
-    a.q += first * e.h * e.d, a.k += first * e.g * e.d, a.v += first * e.g * e.dv;
+    a.q = tn_test_f32(a.q) + first * e.h * e.d, a.k = tn_test_f32(a.k) + first * e.g * e.d,
+    a.v = tn_test_f32(a.v) + first * e.g * e.dv;
     a.q_pos += first, a.q_doc += first, a.k_pos += first, a.k_doc += first;
     result r = run_alone(&a, x.d_o + first * e.h * e.dv);
     TN_CHECK(same(r.o, all.o + first * e.h * e.dv, n * e.h * e.dv) &&

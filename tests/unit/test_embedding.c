@@ -14,8 +14,8 @@ static void forward_case(int64_t tokens, int64_t vocab, int64_t d, int64_t v_beg
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
         float *y = tn_test_floats(tokens * d);
-        tn_embedding_forward(&cpu,
-                             &(tn_embedding_args){tokens, d, v_begin, v_count, ids, table, y});
+        tn_embedding_forward(
+            &cpu, &(tn_embedding_args){tokens, d, v_begin, v_count, ids, table, y, false, false});
         tn_test_same("rows", &cpu, y, tokens * d, &first);
         tn_test_free(y);
     }
@@ -52,7 +52,7 @@ static float want_at(const tn_embedding_grad_args *a, int64_t v, int64_t col)
             continue;
         }
         for (int64_t k = ins->k0; k < ins->k1; k++)
-            if (a->ids[k] - a->v_begin == v) acc = acc + a->dy[k * a->d + col];
+            if (a->ids[k] - a->v_begin == v) acc = acc + tn_test_f32(a->dy)[k * a->d + col];
         if (ins->more) continue;
         stack[depth++] = acc;
         acc = 0;
@@ -102,7 +102,7 @@ static void backward_case(tn_order_grid grid, int64_t rows, int64_t seq, int64_t
                            : tn_test_below(&r, 9) ? vocab / 2
                                                   : tn_test_below(&r, vocab));
     for (int64_t i = 0; i < tokens * d; i += 5) dy[i] = -0.0f;
-    tn_embedding_grad_args a = {tokens, d, v_begin, v_count, ids, dy, {0}, {0}};
+    tn_embedding_grad_args a = {tokens, d, v_begin, v_count, ids, dy, {0}, {0}, false};
     if (!TN_CHECK_OK(tn_order_tokens_build(&arena, grid, rows, seq, &order))) return;
     if (!TN_CHECK_OK(tn_order_tokens_run(order, &arena, 0, tn_order_tokens_leaves(order), &a.run)))
         return;
@@ -130,7 +130,7 @@ static void program_case(void)
         {TN_ORDER_LEAF, 0, 0, 3, 3}, {TN_ORDER_LEAF, 0, 0, 3, 5}, {TN_ORDER_ADD, 0, 0, 0, 0}};
     const int32_t ids[] = {1, 0, 1, 1, 2};
     const float dy[] = {1e8f, 3, -1e8f, 0.5f, 7};
-    tn_embedding_grad_args a = {5, 1, 0, 4, ids, dy, {ins, TN_COUNT(ins), 2, 2}, {0}};
+    tn_embedding_grad_args a = {5, 1, 0, 4, ids, dy, {ins, TN_COUNT(ins), 2, 2}, {0}, false};
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, scratch, &a, &cpu); i++) {
         const float want0[] = {14, 22, 33, 44}, want1[] = {0, 0.5f, 7, 0};

@@ -152,7 +152,7 @@ static const formula formulas[] = {
 
 static tn_pointwise_program single(tn_pointwise_op op)
 {
-    return (tn_pointwise_program){2, 1, 1, {0}, {2}, {{(uint8_t)op, 2, 0, 1, factor}}};
+    return (tn_pointwise_program){2, 1, 1, {0}, {2}, {{(uint8_t)op, 2, 0, 1, factor, false}}};
 }
 
 static void op_case(const formula *f, int64_t n, uint64_t seed)
@@ -173,7 +173,7 @@ static void op_case(const formula *f, int64_t n, uint64_t seed)
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
         float *y = tn_test_floats(n);
-        tn_pointwise_run(&cpu, &(tn_pointwise_args){&p, n, n, {a, b}, {y}});
+        tn_pointwise_run(&cpu, &(tn_pointwise_args){&p, n, n, {a, b}, {y}, false});
         tn_test_same("op", &cpu, y, n, &first);
         tn_test_free(y);
     }
@@ -198,7 +198,7 @@ static void nan_case(void)
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++)
         for (int op = 0; op < TN_N_POINTWISE; op++) {
             const tn_pointwise_program p = single((tn_pointwise_op)op);
-            tn_pointwise_run(&cpu, &(tn_pointwise_args){&p, 1, 1, {in, in + 1}, {&y}});
+            tn_pointwise_run(&cpu, &(tn_pointwise_args){&p, 1, 1, {in, in + 1}, {&y}, false});
             TN_CHECK_MSG(op == TN_POINTWISE_RELU_BWD || isnan(y), "op %d of NaN: %g", op,
                          (double)y);
         }
@@ -228,8 +228,8 @@ static void run_plainly(const tn_cpu *cpu, const setting *s, float *const *out)
         tn_pointwise_program one = single((tn_pointwise_op)ins->op);
         one.ins[0].c = ins->c;
         const float *b = tn_pointwise_binary((tn_pointwise_op)ins->op) ? reg[ins->b] : reg[ins->a];
-        tn_pointwise_run(cpu,
-                         &(tn_pointwise_args){&one, s->n, s->n, {reg[ins->a], b}, {reg[ins->dst]}});
+        tn_pointwise_run(
+            cpu, &(tn_pointwise_args){&one, s->n, s->n, {reg[ins->a], b}, {reg[ins->dst]}, false});
     }
     for (int k = 0; k < s->p.n_out; k++)
         memcpy(out[k], reg[s->p.out[k]], (size_t)s->n * sizeof **out);
@@ -303,9 +303,12 @@ static void random_case(uint64_t seed)
         int op = (int)tn_test_below(&r, 2 * TN_N_POINTWISE);
         int dst = s.p.n_in + (int)tn_test_below(&r, (known < regs ? known + 1 : regs) - s.p.n_in);
         if (op >= TN_N_POINTWISE) op = gates[op % 4];
-        s.p.ins[i] =
-            (tn_pointwise_ins){(uint8_t)op, (uint8_t)dst, (uint8_t)tn_test_below(&r, known),
-                               (uint8_t)tn_test_below(&r, known), 0.75f};
+        s.p.ins[i] = (tn_pointwise_ins){(uint8_t)op,
+                                        (uint8_t)dst,
+                                        (uint8_t)tn_test_below(&r, known),
+                                        (uint8_t)tn_test_below(&r, known),
+                                        0.75f,
+                                        false};
         if (dst == known) known++;
     }
     uint32_t taken = 0;

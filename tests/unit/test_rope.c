@@ -68,13 +68,14 @@ static void apply_case(int64_t tokens, int64_t heads, int64_t d, int64_t gap, ui
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
         float *y = tn_test_floats(n);
-        tn_rope_args a = {tokens, heads, d, stride, heads * d, wide, table, positions, false, y};
+        tn_rope_args a = {tokens, heads,     d,     stride, heads * d, wide,
+                          table,  positions, false, y,      false};
         tn_rope_apply(&cpu, &a);
         tn_test_same("rope", &cpu, y, n, &first[0]);
         /* in place inside a wider buffer: the same values, the gaps as they were */
         float *inside = tn_test_copy(wide, tokens * stride);
         tn_rope_apply(&cpu, &(tn_rope_args){tokens, heads, d, stride, stride, inside, table,
-                                            positions, false, inside});
+                                            positions, false, inside, false});
         bool same = true;
         for (int64_t t = 0; t < tokens; t++) {
             same = same && memcmp(inside + t * stride, y + t * heads * d,
