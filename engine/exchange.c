@@ -211,9 +211,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     builder q = {.g = p->g, .a = &p->g->values[in], .b = &p->g->values[n->out0]};
     memcpy(q.at, p->at, sizeof q.at);
     for (int x = 0; x < TN_N_AXES; x++) {
-        const tn_layout *a = &q.a->layout, *b = &q.b->layout;
-        q.moved[x] = q.g->mesh.size[x] > 1 && (a->type[x] != b->type[x] || a->dim[x] != b->dim[x]);
-        q.pending[x] = q.moved[x] && a->type[x] == TN_TYPE_P;
+        q.moved[x] = tn_layout_moves(&q.a->layout, &q.b->layout, &q.g->mesh, (tn_axis)x);
+        q.pending[x] = q.moved[x] && q.a->layout.type[x] == TN_TYPE_P;
     }
     q.shared = n->op == TN_OP_kv_reduce;
     flatten(&q, n);

@@ -66,10 +66,7 @@ bool tn_node_is_exchange(const tn_graph *g, const tn_node *n)
     if (!places) return false;
     const tn_value *a = &g->values[tn_node_in(g, n, 0)], *b = &g->values[n->out0];
     for (int x = 0; x < TN_N_AXES; x++)
-        if (g->mesh.size[x] > 1 &&
-            (a->layout.type[x] != b->layout.type[x] || a->layout.dim[x] != b->layout.dim[x]) &&
-            !(a->layout.type[x] == TN_TYPE_I && b->layout.type[x] == TN_TYPE_R))
-            return true;
+        if (tn_layout_moves(&a->layout, &b->layout, &g->mesh, (tn_axis)x)) return true;
     return false;
 }
 

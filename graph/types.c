@@ -70,6 +70,30 @@ void tn_layout_shard(tn_layout *l, tn_axis axis, int dim)
     l->order[axis] = (uint8_t)n;
 }
 
+/* The axes of more than one rank that cut a dim in front of and including `axis`. */
+static int list_to(const tn_layout *l, const tn_mesh *mesh, tn_axis axis, tn_axis out[TN_N_AXES])
+{
+    tn_axis axes[TN_N_AXES];
+    int n = tn_layout_axes(l, l->dim[axis], axes), k = 0;
+    for (int i = 0; i < n; i++) {
+        if (mesh->size[axes[i]] > 1) out[k++] = axes[i];
+        if (axes[i] == axis) break;
+    }
+    return k;
+}
+
+bool tn_layout_moves(const tn_layout *from, const tn_layout *to, const tn_mesh *mesh, tn_axis axis)
+{
+    tn_axis a[TN_N_AXES], b[TN_N_AXES];
+    if (mesh->size[axis] == 1) return false;
+    if (from->type[axis] != to->type[axis])
+        return from->type[axis] != TN_TYPE_I || to->type[axis] != TN_TYPE_R;
+    if (from->type[axis] != TN_TYPE_S) return false;
+    int n = list_to(from, mesh, axis, a);
+    return from->dim[axis] != to->dim[axis] || n != list_to(to, mesh, axis, b) ||
+           memcmp(a, b, (size_t)n * sizeof *a) != 0;
+}
+
 /* dp_replicate directly outside dp_shard on one dim, or the same type on both: written as one axis
  * `dp`. */
 static bool dp_folds(const tn_layout *l)
@@ -187,6 +211,7 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     int64_t begin = 0, count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
         int64_t size = mesh->size[axes[i]], r = at[axes[i]], lo, hi;
+        if (size == 1) continue;
         if (axes[i] != TN_AXIS_TP)
             in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
         cut(count, in_units, r, size, &lo, &hi);
@@ -206,6 +231,7 @@ int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int6
     int64_t count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
         int64_t size = mesh->size[axes[i]], most = 0;
+        if (size == 1) continue;
         if (axes[i] != TN_AXIS_TP) in_units = 0;
         for (int64_t r = 0; in_units && r < size; r++) {
             int64_t lo, hi;

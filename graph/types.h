@@ -53,6 +53,10 @@ int tn_layout_axes(const tn_layout *l, int dim,
 void tn_layout_shard(tn_layout *l, tn_axis axis,
                      int dim); /* appends `axis` as the innermost of dim */
 
+/* Does data move on this axis from one layout to the other? Not from I to R, nor where the axis has
+ * one rank; but where an axis further out in the same dim moves, the parts inside are others. */
+bool tn_layout_moves(const tn_layout *from, const tn_layout *to, const tn_mesh *mesh, tn_axis axis);
+
 /* "{dp:0 cp:1 tp:R}": dp_replicate and dp_shard fold to dp when they agree; "dp:0.0 tp:0.1" gives
  * the order when several axes share a dim. Parses what it prints; false on anything else. */
 int tn_layout_print(const tn_layout *l, char *out, size_t size);

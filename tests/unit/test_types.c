@@ -138,6 +138,7 @@ static void rule(int64_t extent, int64_t units, int n, const int *size, const in
     *begin = 0;
     *count = extent;
     for (int i = 0; i < n; i++) {
+        if (size[i] == 1) continue; /* cuts nothing: heads stay heads behind it */
         int64_t u = tp[i] && units ? units : *count, each = u ? *count / u : 1;
         int64_t lo = at[i] * u / size[i] * each, hi = (at[i] + 1) * u / size[i] * each;
         units = tp[i] && units ? (at[i] + 1) * u / size[i] - at[i] * u / size[i] : 0;
