@@ -420,6 +420,7 @@ static tn_status by_axis(search *q, tn_reshard *out)
         out->by_axis_bytes += bytes;
         q->limit_s += seconds;
     }
+    out->by_axis_s = q->limit_s;
     q->limit_s *= 1 + 1e-9;
     return TN_OK;
 }

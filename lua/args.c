@@ -22,7 +22,9 @@ const tn_command tn_commands[] = {
      " -n --log-ranks --print-config" LUA_OPTIONS, tn_command_train},
     {"plan", "titan plan RECIPE [section.key=value ...]",
      "what is known before a run: parameters, FLOPs, memory and its owners, traffic, step time", 1,
-     1, true, " --world --json --print-config" LUA_OPTIONS, tn_command_plan},
+     1, true,
+     " --world --json --rank --tensor --from --to --shape --dtype --print-config" LUA_OPTIONS,
+     tn_command_plan},
     {"graph", "titan graph RECIPE|FILE.graph [section.key=value ...]",
      "print the graph behind any pass, or check a graph that was printed", 1, 1, true,
      " --world --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS,
@@ -65,7 +67,12 @@ const tn_option tn_options[] = {
      "print the resolved recipe as Lua and where each value came from, and stop"},
     {"--out", "FILE", "write what was computed to this safetensors file"},
     {"--format", "text", "how to print the graph"},
-    {"--rank", "R", "whose program"},
+    {"--rank", "R", "whose program; in a plan: whose place in the mesh, whose slice"},
+    {"--tensor", "NAME", "where a parameter, or what a module computes, lies and who holds what"},
+    {"--from", "LAYOUT", "a placement, {dp:0 cp:1 tp:R} or ACT(R); the tensor's own if not given"},
+    {"--to", "LAYOUT", "how the tensor, or a --shape, would move there, with its bytes"},
+    {"--shape", "N,N,...", "global extents of what moves, where it is no --tensor"},
+    {"--dtype", "T", "its dtype (f32)"},
     {"--pass", "NAME", "the graph behind this pass"},
     {"--module", "PATH", "only nodes of this module"},
     {"--dump-to", "DIR", "write the graph behind every pass into this folder"},
@@ -112,6 +119,7 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
     } else if (strcmp(name, "--rank") == 0) {
         TN_TRY(read_int(name, value, 0, 1 << 20, &v));
         a->rank = (int)v;
+        a->has_rank = true;
     } else if (strcmp(name, "--lua-memory") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &v));
         a->host.memory_bytes = v << 20;
@@ -139,6 +147,11 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     else if (strcmp(name, "--module") == 0) a->module = value;
     else if (strcmp(name, "--dump-to") == 0) a->dump_to = value;
     else if (strcmp(name, "--dump-pass") == 0) a->dump_pass = value;
+    else if (strcmp(name, "--tensor") == 0) a->tensor = value;
+    else if (strcmp(name, "--from") == 0) a->from = value;
+    else if (strcmp(name, "--to") == 0) a->to = value;
+    else if (strcmp(name, "--shape") == 0) a->shape = value;
+    else if (strcmp(name, "--dtype") == 0) a->dtype = value;
     else if (strcmp(name, "--format") == 0) {
         if (strcmp(value, "text"))
             TN_FAIL(

@@ -39,9 +39,9 @@ struct tn_args {
     const char *log_ranks; /* --log-ranks; NULL if not given */
     int64_t world;         /* --world; 0 if not given */
     int rank;              /* --rank; 0 */
-    bool json, print_config;
-    const char *out, *format, *pass, *module, *dump_to,
-        *dump_pass; /* NULL if not given; format "text" */
+    bool has_rank, json, print_config;
+    const char *out, *format, *pass, *module, *dump_to, *dump_pass, *tensor, *from, *to, *shape,
+        *dtype; /* NULL if not given; format "text" */
     const char **owned[2];
     tn_host_options host; /* for tn_recipe_open: --lua-seconds, --lua-memory, print, overrun */
 };

@@ -4,6 +4,8 @@
 #include "graph/names.h"
 #include "graph/op.h"
 #include "graph/recompute.h"
+#include "graph/traffic.h"
+#include "lua/inspect.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,37 +85,37 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
 
 /* ------------------------------------------------------------ text */
 
-/* Bytes that exchanges bring to one rank in a step: by op and axis. */
-static void print_layout(const tn_graph *g, tn_text *out)
+/* What one rank receives from others in a step: by kind of collective and axes. */
+static void print_traffic(const tn_graph *g, tn_text *out)
 {
+    tn_traffic t = {0};
+    int64_t all = 0;
+    tn_traffic_add(g, 0, g->n_nodes, &t);
+    for (int k = 0; k < TN_TRAFFIC_KINDS; k++)
+        for (unsigned s = 0; s < TN_TRAFFIC_SETS; s++) all += t.bytes[k][s];
+    if (!all) return;
+    tn_text_add(out, "traffic     a rank receives %s in a step\n", tn_text_bytes(all).s);
+    for (int k = 0; k < TN_TRAFFIC_KINDS; k++)
+        for (unsigned s = 0; s < TN_TRAFFIC_SETS; s++)
+            if (t.count[k][s])
+                tn_text_add(out, "  %-14s over %-20s %6lld times %12s\n",
+                            tn_traffic_kind_name((tn_traffic_kind)k), tn_traffic_axes(s).s,
+                            (long long)t.count[k][s], tn_text_bytes(t.bytes[k][s]).s);
+}
+
+static void print_layout(const tn_session *s, tn_text *out)
+{
+    const tn_graph *g = s->train->g;
     const int *n = g->mesh.size;
-    int ranks = tn_mesh_ranks(&g->mesh) * g->mesh.pp;
-    tn_text_add(out, "layout      %d rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n",
-                ranks, ranks == 1 ? "" : "s", g->mesh.pp, n[TN_AXIS_DP_REPLICATE],
+    int64_t ranks = tn_inspect_ranks(&g->mesh);
+    tn_text_add(out,
+                "layout      %lld rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n",
+                (long long)ranks, ranks == 1 ? "" : "s", g->mesh.pp, n[TN_AXIS_DP_REPLICATE],
                 n[TN_AXIS_DP_SHARD], n[TN_AXIS_CP], n[TN_AXIS_TP],
                 ranks == 1 ? "; no collectives, bubble 0 %" : "; bubble 0 %");
-    for (int a = 0; a < TN_N_AXES; a++) {
-        double gathered = 0, reduced = 0;
-        int64_t count = 0;
-        for (int64_t i = 0; i < g->n_nodes && n[a] > 1; i++) {
-            const tn_node *q = &g->nodes[i];
-            if (!tn_node_is_exchange(g, q)) continue;
-            const tn_value *x = &g->values[tn_node_in(g, q, 0)], *y = &g->values[q->out0];
-            if (x->layout.type[a] == y->layout.type[a]) continue;
-            double bytes = (double)tn_dtype_bytes((tn_dtype)x->dtype) * (double)tn_cost_runs(g, q) *
-                           (n[a] - 1) / n[a];
-            for (int d = 0; d < y->rank; d++)
-                bytes *= (double)tn_layout_largest(&y->layout, &g->mesh, d, y->dim[d].extent,
-                                                   y->dim[d].units);
-            count += tn_cost_runs(g, q);
-            if (x->layout.type[a] == TN_TYPE_P) reduced += bytes * n[a];
-            else gathered += bytes;
-        }
-        if (count)
-            tn_text_add(out, "  %-12s %6lld exchanges a step, gathered %s, reduced %s\n",
-                        tn_axis_name((tn_axis)a), (long long)count,
-                        tn_text_bytes((int64_t)gathered).s, tn_text_bytes((int64_t)reduced).s);
-    }
+    if (ranks == 1) return;
+    tn_inspect_mesh(&g->mesh, tn_inspect_node(s->recipe), out);
+    print_traffic(g, out);
 }
 
 static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
@@ -128,7 +130,7 @@ static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
                 (long long)s->shape.rows, (long long)s->shape.n_microbatches,
                 (long long)s->shape.dp, (long long)s->global_batch, (long long)s->shape.seq,
                 (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
-    print_layout(g, out);
+    print_layout(s, out);
     tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n",
                 g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
                 g->grid.seq, g->grid.rows);
@@ -211,6 +213,37 @@ tn_status tn_report_plan(const tn_session *s, tn_text *out)
     return tn_text_end(out);
 }
 
+static void json_layout(const tn_session *s, tn_text *out)
+{
+    const tn_graph *g = s->train->g;
+    tn_traffic t = {0};
+    tn_text warnings = {0};
+    tn_traffic_add(g, 0, g->n_nodes, &t);
+    tn_text_add(out, "\"mesh\": {\"pp\": %d", g->mesh.pp);
+    for (int a = 0; a < TN_N_AXES; a++)
+        tn_text_add(out, ", \"%s\": %d", tn_axis_name((tn_axis)a), g->mesh.size[a]);
+    tn_inspect_warnings(&g->mesh, tn_inspect_node(s->recipe), &warnings);
+    tn_text_add(out, "}, \"ranks_per_node\": %d, \"warnings\": [", tn_inspect_node(s->recipe));
+    if (warnings.n_bytes)
+        tn_text_add(out, "\"%.*s\"", (int)warnings.n_bytes - 1, tn_text_str(&warnings));
+    tn_text_add(out, "], \"collective_bytes\": {");
+    for (int k = 0, kinds = 0; k < TN_TRAFFIC_KINDS; k++) {
+        int rows = 0;
+        for (unsigned x = 0; x < TN_TRAFFIC_SETS; x++) {
+            if (!t.count[k][x]) continue;
+            if (!rows)
+                tn_text_add(out, "%s\"%s\": {", kinds++ ? ", " : "",
+                            tn_traffic_kind_name((tn_traffic_kind)k));
+            tn_text_add(out, "%s\"%s\": %lld", rows++ ? ", " : "", tn_traffic_axes(x).s,
+                        (long long)t.bytes[k][x]);
+        }
+        if (rows) tn_text_add(out, "}");
+    }
+    tn_text_add(out, "}, ");
+    out->failed |= warnings.failed;
+    tn_text_fini(&warnings);
+}
+
 tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
 {
     tn_cost c = tn_cost_of(s->train->g);
@@ -221,9 +254,10 @@ tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
                 tn_text_double(c.step_flops).s);
     tn_text_add(out,
                 "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, "
-                "\"ranks\": %d, \"bubble\": 0, \"collective_bytes\": {}, ",
+                "\"ranks\": %lld, \"bubble\": 0, ",
                 (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches,
-                (long long)g->n_chunks, tn_mesh_ranks(&g->mesh) * g->mesh.pp);
+                (long long)g->n_chunks, (long long)tn_inspect_ranks(&g->mesh));
+    json_layout(s, out);
     tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ",
                 (long long)s->train->n_entries, (long long)s->train->n_buffers,
                 tn_text_double(step_seconds(s, c.step_flops)).s);
