@@ -4,6 +4,7 @@
 #include "graph/op.h"
 #include "lua/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *const tn_build_passes[] = {"trace",   "differentiate", "lower", "fuse",
@@ -79,6 +80,26 @@ static bool piece_of(const tn_shape *s, int grid_seq, int64_t n, int64_t *rows, 
     return n % s->rows == 0 && grid_seq % per_row == 0 && s->seq % per_row == 0;
 }
 
+tn_status tn_build_check_chunks(const tn_recipe *r)
+{
+    tn_shape s = {.rows = tn_recipe_int(r, "training.local_batch_size"),
+                  .seq = tn_recipe_int(r, "training.seq_len")};
+    int grid_seq = (int)tn_recipe_int_at(r, "debug.reduce_grid", 1);
+    int64_t n = tn_recipe_int(r, "loss.chunks"), most = s.rows * grid_seq, rows, seq;
+    if (!n || piece_of(&s, grid_seq, n, &rows, &seq)) return TN_OK;
+    int64_t below = n < most ? n : most, above = n;
+    while (below > 1 && !piece_of(&s, grid_seq, below, &rows, &seq)) below--;
+    while (above <= most && !piece_of(&s, grid_seq, above, &rows, &seq)) above++;
+    char more[32] = "";
+    if (above <= most) snprintf(more, sizeof more, " or %lld", (long long)above);
+    TN_FAIL(
+        TN_BAD_INPUT,
+        "%s: loss.chunks: %lld pieces do not tile %lld rows of %lld positions in whole parts of "
+        "the reduce grid; the nearest is %lld%s",
+        tn_recipe_where(r, "loss.chunks"), (long long)n, (long long)s.rows, (long long)s.seq,
+        (long long)below, more);
+}
+
 /* loss.chunks = 0: few enough tokens that the logits of a piece stay below 16 MiB, but not below
  * 512 tokens, where a piece would cost more in passes over the head's gradient than it saves. */
 static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, int64_t vocab,
@@ -86,17 +107,8 @@ static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, in
 {
     int64_t wanted = s->chunks, tokens = s->rows * s->seq;
     if (wanted) {
-        if (piece_of(s, grid_seq, wanted, rows, seq)) {
-            *n = wanted;
-            return TN_OK;
-        }
-        int64_t near = wanted;
-        while (near > 1 && !piece_of(s, grid_seq, near, rows, seq)) near--;
-        TN_FAIL(TN_BAD_INPUT,
-                "%s: loss.chunks: %lld pieces do not tile %lld rows of %lld positions in whole "
-                "parts of the reduce grid; %lld do",
-                tn_recipe_where(r, "loss.chunks"), (long long)wanted, (long long)s->rows,
-                (long long)s->seq, (long long)near);
+        *n = wanted;
+        return piece_of(s, grid_seq, wanted, rows, seq) ? TN_OK : tn_build_check_chunks(r);
     }
     int64_t most = ((int64_t)16 << 20) / (4 * vocab);
     if (most < 512) most = 512;

@@ -24,7 +24,7 @@ typedef struct tn_shape {
 
 /* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the
  * smallest). Every rule that is broken is reported, with the nearest legal values. */
-tn_status tn_build_mesh(const tn_recipe *r, int64_t world, tn_mesh *out) TN_MUST_USE;
+tn_status tn_build_mesh(tn_recipe *r, int64_t world, tn_mesh *out) TN_MUST_USE;
 
 typedef enum tn_build_kind { TN_BUILD_TRAIN, TN_BUILD_EVAL, TN_BUILD_LOGITS } tn_build_kind;
 
@@ -43,6 +43,9 @@ typedef struct tn_build_options {
 
 /* training.* and activation_checkpoint.* as numbers; checks their arithmetic. */
 tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out) TN_MUST_USE;
+
+/* loss.chunks against the rows and positions of a microbatch. */
+tn_status tn_build_check_chunks(const tn_recipe *r) TN_MUST_USE;
 
 /* The graph behind the last pass (the caller's), and the program made of it. */
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out) TN_MUST_USE;

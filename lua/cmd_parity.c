@@ -108,6 +108,7 @@ static tn_status open_file(const parity *p, const char *name, bool needed, tn_sa
     return tn_safetensors_open(path, out);
 }
 
+/* dp: ranks that share the rows; 0: not known yet. */
 static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_t dp, int64_t seq,
                          tn_text *out)
 {
@@ -124,7 +125,8 @@ static void write_recipe(const parity *p, const tn_json *t, int64_t rows, int64_
                 " training = { steps = %lld, seq_len = %lld, local_batch_size = %lld, "
                 "global_batch_size = %lld, max_norm = %.17g },\n",
                 (long long)number(t, "steps", 1), (long long)seq,
-                (long long)(rows % dp ? rows : rows / dp), (long long)rows, number(t, "clip", 1.0));
+                (long long)(dp && rows % dp == 0 ? rows / dp : rows), (long long)(dp ? rows : -1),
+                number(t, "clip", 1.0));
     tn_text_add(out,
                 " optimizer = { name = '%s', lr = %.17g, betas = { %.17g, %.17g }, eps = %.17g, "
                 "weight_decay = %.17g, momentum = %.17g",
@@ -176,14 +178,14 @@ static tn_status open_recipe(parity *p, tn_recipe **out)
     TN_TRY(tn_safetensors_require(p->train, "input_ids", 3, any, &ids));
     tn_mesh mesh;
     tn_world world;
-    TN_TRY(open_text(p, t, ids, 1, out));
-    tn_status st = tn_world_find(&world);
-    if (!st) st = tn_build_mesh(*out, world.size, &mesh);
-    int64_t dp = st ? 1 : (int64_t)mesh.size[TN_AXIS_DP_REPLICATE] * mesh.size[TN_AXIS_DP_SHARD];
-    if (st || dp > 1) tn_recipe_close(*out);
+    TN_TRY(tn_world_find(&world));
+    if (world.size == 1) return open_text(p, t, ids, 1, out);
+    TN_TRY(open_text(p, t, ids, 0, out)); /* who shares the rows? */
+    tn_status st = tn_build_mesh(*out, world.size, &mesh);
+    tn_recipe_close(*out);
     if (st) return st;
-    return dp > 1 ? open_text(p, t, ids, dp, out)
-                  : TN_OK; /* the rows are shared by the data-parallel ranks */
+    return open_text(p, t, ids,
+                     (int64_t)mesh.size[TN_AXIS_DP_REPLICATE] * mesh.size[TN_AXIS_DP_SHARD], out);
 }
 
 /* ------------------------------------------------------------ one batch */

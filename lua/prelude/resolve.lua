@@ -117,7 +117,7 @@ end
 local function refuse_later(state, at, spec, v)
   local section = spec.section
   local later = spec.later or section.later
-  if not later or same(v, spec.default) or (spec.allow and contains(spec.allow, v)) then return false end
+  if not later or later == "layout" or same(v, spec.default) or (spec.allow and contains(spec.allow, v)) then return false end
   if type(later) == "table" then
     if not contains(later, v) then return false end
     local left = {}

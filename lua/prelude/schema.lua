@@ -8,10 +8,11 @@
 --   choice     one_of = { ... }
 --   list       item = spec, count = n (exactly), keys (of a table, also of a list's items); needs: keys that must be given
 --   alias      other names: in the same section, or "section.key"
---   later      true, or { values }: what this build cannot do yet; any value but the default is answered so
+--   later      true, or { values }: what this build cannot do yet; any value but the default is answered so;
+--              "layout": by lua/limits.c, together with what else is wrong with the layout
 -- `elsewhere` at the end: names that other systems use.
 local function degree(name, alias, doc, later)
-  return { name, "integer", default = 1, min = 1, alias = { alias }, later = later, doc = doc }
+  return { name, "integer", default = 1, min = 1, max = 1 << 20, alias = { alias }, later = later, doc = doc }
 end
 
 local adam = {
@@ -71,8 +72,8 @@ local sections = {
   { "training", doc = "how long, how much, how precise", keys = {
     { "steps", "integer", default = 10000, min = 1, doc = "optimizer steps" },
     { "seq_len", "integer", default = 2048, min = 1, doc = "tokens per row" },
-    { "local_batch_size", "integer", default = 8, min = 1, doc = "rows per data-parallel rank and forward" },
-    { "global_batch_size", "integer", default = -1, min = 1, also = { -1 },
+    { "local_batch_size", "integer", default = 8, min = 1, max = 1 << 24, doc = "rows per data-parallel rank and forward" },
+    { "global_batch_size", "integer", default = -1, min = 1, max = 1 << 30, also = { -1 },
       doc = "rows per optimizer step, over all ranks and accumulation; -1: no accumulation" },
     { "max_norm", "number", default = 1.0, min = 0, doc = "gradients are scaled down to this 2-norm; 0: no clipping" },
     { "dtype", "choice", default = "float32", one_of = { "float32", "bfloat16" }, later = { "bfloat16" },
@@ -100,12 +101,12 @@ local sections = {
   } },
   { "parallelism", doc = "how the work is split over ranks", keys = {
     degree("data_parallel_replicate_degree", "dp_replicate", "copies of the model"),
-    { "data_parallel_shard_degree", "integer", default = -1, min = 1, also = { -1 }, alias = { "dp_shard" },
+    { "data_parallel_shard_degree", "integer", default = -1, min = 1, max = 1 << 20, also = { -1 }, alias = { "dp_shard" },
       doc = "ranks that share one copy (FSDP); -1: all that are left" },
-    degree("context_parallel_degree", "cp", "ranks that share a sequence", true),
+    degree("context_parallel_degree", "cp", "ranks that share a sequence", "layout"),
     degree("tensor_parallel_degree", "tp", "ranks that share a layer's matrices"),
     degree("pipeline_parallel_degree", "pp", "pipeline stages", true),
-    degree("expert_parallel_degree", "ep", "ranks that share a layer's experts", true),
+    degree("expert_parallel_degree", "ep", "ranks that share a layer's experts", "layout"),
     { "enable_sequence_parallel", "boolean", default = true,
       doc = "with tp > 1: norms and residuals split over the sequence" },
     { "context_parallel_method", "choice", default = "allgather", one_of = { "allgather", "ring", "ulysses" },
