@@ -2,6 +2,7 @@
 #ifndef TN_GRAPH_COST_H
 #define TN_GRAPH_COST_H
 #include "graph/graph.h"
+#include "graph/reshard.h"
 
 TN_C_BEGIN
 
@@ -19,6 +20,18 @@ tn_cost tn_cost_of(const tn_graph *g);
 
 /* Runs of a node per step. */
 int64_t tn_cost_runs(const tn_graph *g, const tn_node *n);
+
+/* What computes and what carries, per rank: guesses until a table is measured. The same on all
+ * ranks of a run, since the order of exchanges follows from it. */
+typedef struct tn_cost_machine {
+    double flops_per_s, bytes_per_s, start_s; /* of products, of memory, of each node */
+    tn_reshard_links links;
+} tn_cost_machine;
+tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node);
+
+/* One run of a node on a rank with the largest shards; of an exchange, from its meeting to its last
+ * byte. 0 for what has no entry. */
+double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machine *m);
 
 TN_C_END
 #endif

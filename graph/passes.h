@@ -3,7 +3,7 @@
  * caller's. */
 #ifndef TN_GRAPH_PASSES_H
 #define TN_GRAPH_PASSES_H
-#include "graph/graph.h"
+#include "graph/cost.h"
 
 TN_C_BEGIN
 
@@ -38,6 +38,7 @@ typedef struct tn_pass_options {
     void *user;
     double max_norm; /* 0: no clipping */
     tn_dtype compute;
+    tn_cost_machine machine;
 } tn_pass_options;
 
 /* 2. Gradients of `loss` (an exact sum) for every parameter: gradient nodes behind the forward

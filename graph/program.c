@@ -187,7 +187,9 @@ static void lifetimes(planner *q, int n_keep, const int32_t *keep)
                 q->start[r] = q->mb.begin < q->start[r] ? q->mb.begin : q->start[r];
             if (inside(&q->chunk, made))
                 q->start[r] = q->chunk.begin < q->start[r] ? q->chunk.begin : q->start[r];
-            extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
+            if (inside(&q->mb, made))
+                extend(q, r, made, q->p->tail < g->n_nodes ? q->p->tail : g->n_nodes - 1);
+            else if (inside(&q->chunk, made)) extend(q, r, made, q->chunk.end - 1);
         }
         if (g->values[v].rank == 0)
             outlive(q, r, made); /* small, and what is reported is among them */
@@ -314,7 +316,7 @@ static void fill_places(planner *q)
     q->p->places = q->place;
 }
 
-static tn_stream stream_of(const tn_graph *g, const tn_node *n)
+tn_stream tn_stream_of(const tn_graph *g, const tn_node *n)
 {
     if (!tn_node_is_exchange(g, n)) return TN_STREAM_COMPUTE;
     return n->op == TN_OP_unshard  ? TN_STREAM_GATHER
@@ -337,7 +339,7 @@ static tn_status make_entries(planner *q)
         const tn_node *n = &g->nodes[i];
         if (n->n_in == 0 || tn_node_is_view(g, n)) continue;
         p->entries[p->n_entries++] =
-            (tn_entry){.node = (int32_t)i, .stream = (uint8_t)stream_of(g, n)};
+            (tn_entry){.node = (int32_t)i, .stream = (uint8_t)tn_stream_of(g, n)};
     }
     p->microbatch = mapped[0];
     p->chunk = mapped[1];

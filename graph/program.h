@@ -87,6 +87,8 @@ bool tn_node_is_view(const tn_graph *g,
 bool tn_node_is_exchange(const tn_graph *g,
                          const tn_node *n); /* moves data between ranks of this mesh */
 
+tn_stream tn_stream_of(const tn_graph *g, const tn_node *n);
+
 /* The value [b s h k] has fewer heads than tensor-parallel ranks: ranks that share a head hold the
  * same one. */
 bool tn_node_shares_heads(const tn_graph *g, const tn_value *v);
