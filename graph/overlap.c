@@ -1,11 +1,23 @@
-#include "graph/overlap.h"
-
+/* overlap.c - pass 8: exchanges leave the place where they were traced, so that they may run beside
+ * computation (DESIGN.md 6; backward list scheduling after XLA's latency hiding scheduler).
+ *
+ * (1) The order of computation never changes, so no bit does.
+ * (2) What needs more memory behind the exchange than before it (UNSHARD, gathers) goes as late as
+ * it can and still be complete when its first reader starts, by the cost model, each stream one
+ *     exchange at a time. The UNSHARDs that one block reads in one direction go together, and never
+ *     further ahead than the block before.
+ * (3) What needs less (reductions) goes as early as its operand allows. Parameter gradients of a
+ * block go together when the last of them is complete; with several microbatches that is behind
+ * them. (4) Nothing moves to a later place, into or out of a loop, or from one stage to another. */
 #include "graph/op.h"
+#include "graph/passes.h"
 #include "graph/program.h"
 #include "graph/recompute.h"
 #include "graph/rewrite.h"
 
 #include <string.h>
+
+typedef enum way { STAYS, LATE, EARLY } way;
 
 typedef struct mover {
     tn_rewrite r;
@@ -14,6 +26,7 @@ typedef struct mover {
     tn_uses uses;
     tn_arena arena;
     int64_t begin, chunk, chunk_end, tail; /* nodes */
+    uint8_t *way;                          /* by node */
     int64_t *slot;     /* by node: it is emitted in front of that node; its own number: it stays */
     int64_t *earliest; /* by exchange: the first legal slot */
     int32_t *segment;  /* by node: of compute nodes and of what stands between them */
@@ -34,9 +47,8 @@ static bool leaves_tail(const mover *q, const tn_node *n)
     return n->op == TN_OP_reduce && n->scope == TN_SCOPE_TAIL && q->g->n_microbatches == 1;
 }
 
-static bool moves(const mover *q, int64_t i)
+static bool may_move(const mover *q, const tn_node *n)
 {
-    const tn_node *n = &q->g->nodes[i];
     if (n->scope == TN_SCOPE_HEAD || !n->n_in || !tn_node_is_exchange(q->g, n)) return false;
     return n->scope != TN_SCOPE_TAIL || leaves_tail(q, n);
 }
@@ -51,10 +63,12 @@ static double value_bytes(const tn_graph *g, int32_t v)
 }
 
 /* (2) or (3) */
-static bool goes_late(const mover *q, int64_t i)
+static way way_of(const mover *q, int64_t i)
 {
     const tn_node *n = &q->g->nodes[i];
-    return value_bytes(q->g, n->out0) > value_bytes(q->g, tn_node_in(q->g, n, 0));
+    if (!may_move(q, n)) return STAYS;
+    bool grows = value_bytes(q->g, n->out0) > value_bytes(q->g, tn_node_in(q->g, n, 0));
+    return grows ? LATE : EARLY;
 }
 
 /* ------------------------------------------------------------ time and segments */
@@ -122,10 +136,10 @@ static void find_earliest(mover *q)
         const tn_node *n = &g->nodes[i];
         int64_t first = in_chunk(q, i) ? q->chunk + 1 : q->begin;
         q->earliest[i] = i;
-        if (!moves(q, i)) continue;
+        if (!q->way[i]) continue;
         for (int k = 0; k < n->n_in; k++) {
             int64_t p = g->values[tn_node_in(g, n, k)].node;
-            int64_t behind = p < q->begin ? first : moves(q, p) ? q->earliest[p] : p + 1;
+            int64_t behind = p < q->begin ? first : q->way[p] ? q->earliest[p] : p + 1;
             if (in_chunk(q, behind) && !in_chunk(q, i) && behind > q->chunk) behind = q->chunk_end;
             if (behind > first) first = behind;
         }
@@ -181,17 +195,18 @@ static void place_gathers(mover *q, int64_t *reader)
     for (int s = 0; s < TN_N_STREAMS; s++) free_at[s] = 1e30;
     for (int64_t i = g->n_nodes - 1; i >= q->begin; i--) {
         const tn_node *n = &g->nodes[i];
-        if (!moves(q, i) || !goes_late(q, i) || q->slot[i] >= 0) continue;
+        if (q->way[i] != LATE || q->slot[i] >= 0) continue;
         int64_t first = i;
         bool unshard = n->op == TN_OP_unshard;
         bucket b = {.target = reader[i] < g->n_nodes ? q->segment[reader[i]] : q->n_segments,
                     .low = q->earliest[i],
                     .high = i,
                     .deadline = deadline(q, i, reader[i]),
-                    .stream = tn_stream_of(g, n)};
+                    .stream = tn_program_stream(g, n)};
         for (int64_t k = i; k >= q->begin && (unshard || k == i); k--) {
             const tn_node *m = &g->nodes[k];
-            if (m->op != n->op || !moves(q, k) || m->stage != n->stage || m->scope != n->scope ||
+            if (m->op != n->op || q->way[k] != LATE || m->stage != n->stage ||
+                m->scope != n->scope ||
                 (k != i && (reader[k] >= g->n_nodes || q->segment[reader[k]] != b.target)))
                 continue;
             if (q->earliest[k] > b.low) b.low = q->earliest[k];
@@ -212,12 +227,12 @@ static void place_reductions(mover *q)
 {
     const tn_graph *g = q->g;
     for (int64_t i = q->begin; i < g->n_nodes; i++) {
-        if (!moves(q, i) || goes_late(q, i)) continue;
+        if (q->way[i] != EARLY) continue;
         q->slot[i] = q->earliest[i];
         if (g->nodes[i].op != TN_OP_reduce) continue;
         int32_t own = q->segment[q->earliest[i] - 1];
         for (int64_t k = q->begin; k < g->n_nodes; k++) /* to the last of its segment */
-            if (g->nodes[k].op == TN_OP_reduce && moves(q, k) && !goes_late(q, k) &&
+            if (g->nodes[k].op == TN_OP_reduce && q->way[k] == EARLY &&
                 q->segment[q->earliest[k] - 1] == own && q->earliest[k] > q->slot[i])
                 q->slot[i] = q->earliest[k];
     }
@@ -229,13 +244,13 @@ static void settle(mover *q)
     const tn_graph *g = q->g;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
-        if (i < q->begin || !moves(q, i)) {
+        if (i < q->begin || !q->way[i]) {
             q->slot[i] = i;
             continue;
         }
         for (int k = 0; k < n->n_in; k++) {
             int64_t p = g->values[tn_node_in(g, n, k)].node;
-            if (p >= q->begin && moves(q, p) && q->slot[p] > q->slot[i]) q->slot[i] = q->slot[p];
+            if (p >= q->begin && q->way[p] && q->slot[p] > q->slot[i]) q->slot[i] = q->slot[p];
         }
     }
 }
@@ -248,7 +263,7 @@ static tn_status emit_node(mover *q, int64_t i)
     tn_named_attr attrs[16];
     tn_node_desc d;
     tn_rewrite_describe(&q->r, i, in, attrs, &d);
-    if (leaves_tail(q, &q->g->nodes[i]) && moves(q, i)) d.scope = TN_SCOPE_MICROBATCH;
+    if (q->way[i] && leaves_tail(q, &q->g->nodes[i])) d.scope = TN_SCOPE_MICROBATCH;
     return tn_rewrite_add(&q->r, i, &d);
 }
 
@@ -293,18 +308,20 @@ static tn_status run(mover *q)
     size_t n = (size_t)g->n_nodes + 1;
     void *mem;
     TN_TRY(tn_uses_build(g, &q->uses));
-    TN_TRY(tn_arena_alloc(&q->arena, n * (3 * sizeof(int64_t) + sizeof(double) + sizeof(int32_t)),
-                          &mem));
+    TN_TRY(tn_arena_alloc(&q->arena,
+                          n * (3 * sizeof(int64_t) + sizeof(double) + sizeof(int32_t) + 1), &mem));
     q->slot = mem;
     q->earliest = q->slot + n;
     int64_t *reader = q->earliest + n;
     q->start = (double *)(reader + n);
     q->segment = (int32_t *)(q->start + n);
+    q->way = (uint8_t *)(q->segment + n);
     find_loops(q);
     TN_TRY(measure(q));
     for (int64_t i = 0; i < g->n_nodes; i++) {
         q->slot[i] = -1;
-        reader[i] = moves(q, i) ? first_reader(q, i) : -1;
+        q->way[i] = (uint8_t)way_of(q, i);
+        reader[i] = q->way[i] ? first_reader(q, i) : -1;
     }
     find_earliest(q);
     place_reductions(q);

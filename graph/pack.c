@@ -33,6 +33,7 @@ typedef struct order {
 } order;
 
 static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 12},
+                               {"stacks, then pressure, span 512", BY_PRESSURE, true, 512, 8},
                                {"stacks, then pressure, span 32", BY_PRESSURE, true, 32, 6},
                                {"stacks, then size", BY_SIZE, true, 64, 12},
                                {"pressure", BY_PRESSURE, false, 0, 12},

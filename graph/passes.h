@@ -68,5 +68,8 @@ tn_status tn_pass_storage(const tn_graph *in, const tn_pass_options *o, tn_graph
 tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o,
                             tn_graph **out) TN_MUST_USE;
 
+/* 8. Exchanges are moved to where they can run beside computation, by the cost model o->machine. */
+tn_status tn_pass_overlap(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
+
 TN_C_END
 #endif

@@ -8,6 +8,7 @@
  *     anything else. */
 #include "graph/program.h"
 
+#include "graph/events.h"
 #include "graph/op.h"
 #include "graph/rewrite.h"
 
@@ -316,7 +317,7 @@ static void fill_places(planner *q)
     q->p->places = q->place;
 }
 
-tn_stream tn_stream_of(const tn_graph *g, const tn_node *n)
+tn_stream tn_program_stream(const tn_graph *g, const tn_node *n)
 {
     if (!tn_node_is_exchange(g, n)) return TN_STREAM_COMPUTE;
     return n->op == TN_OP_unshard  ? TN_STREAM_GATHER
@@ -339,7 +340,7 @@ static tn_status make_entries(planner *q)
         const tn_node *n = &g->nodes[i];
         if (n->n_in == 0 || tn_node_is_view(g, n)) continue;
         p->entries[p->n_entries++] =
-            (tn_entry){.node = (int32_t)i, .stream = (uint8_t)tn_stream_of(g, n)};
+            (tn_entry){.node = (int32_t)i, .stream = (uint8_t)tn_program_stream(g, n)};
     }
     p->microbatch = mapped[0];
     p->chunk = mapped[1];
@@ -370,7 +371,8 @@ static tn_status localise(planner *q)
 
 static tn_status plan(planner *q, int n_keep, const int32_t *keep)
 {
-    tn_arena *a = &q->p->arena;
+    tn_program *p = q->p;
+    tn_arena *a = &p->arena;
     size_t n = (size_t)q->g->n_values + 1;
     void *mem;
     TN_TRY(tn_uses_build(q->g, &q->uses));
@@ -391,7 +393,8 @@ static tn_status plan(planner *q, int n_keep, const int32_t *keep)
     TN_TRY(make_buffers(q));
     TN_TRY(pack_step(q));
     fill_places(q);
-    return make_entries(q);
+    TN_TRY(make_entries(q));
+    return tn_events_build(p);
 }
 
 tn_status tn_program_build(tn_graph *g, int rank, int n_keep, const int32_t *keep, tn_program **out)

@@ -48,6 +48,12 @@ typedef struct tn_entry {
     uint8_t stream; /* tn_stream */
 } tn_entry;
 
+/* Every run of `entry` waits for the latest run of `after`, an entry of another stream, that was
+ * started before it (graph/events.h). */
+typedef struct tn_event {
+    int32_t entry, after;
+} tn_event;
+
 typedef struct tn_program {
     tn_graph *g;                   /* owned; global extents */
     int at[TN_N_AXES];             /* coordinates of this rank */
@@ -55,6 +61,8 @@ typedef struct tn_program {
     int64_t (*begin)[TN_MAX_RANK]; /* by value and dim: where its shard begins */
     int64_t n_entries, microbatch, chunk, chunk_end, tail;
     tn_entry *entries;
+    int64_t n_events;
+    tn_event *events; /* by entry, ascending */
     tn_place *places; /* by value */
     int64_t n_buffers;
     tn_buffer *buffers;
@@ -87,7 +95,7 @@ bool tn_node_is_view(const tn_graph *g,
 bool tn_node_is_exchange(const tn_graph *g,
                          const tn_node *n); /* moves data between ranks of this mesh */
 
-tn_stream tn_stream_of(const tn_graph *g, const tn_node *n);
+tn_stream tn_program_stream(const tn_graph *g, const tn_node *n);
 
 /* The value [b s h k] has fewer heads than tensor-parallel ranks: ranks that share a head hold the
  * same one. */

@@ -2,7 +2,6 @@
 
 #include "engine/base/clock.h"
 #include "graph/op.h"
-#include "graph/overlap.h"
 #include "lua/model.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #include "lua/report.h"
 
 #include "graph/cost.h"
+#include "graph/events.h"
 #include "graph/names.h"
 #include "graph/op.h"
 #include "graph/recompute.h"
@@ -118,6 +119,20 @@ static void print_layout(const tn_session *s, tn_text *out)
     print_traffic(g, out);
 }
 
+static void print_program(const tn_program *p, tn_text *out)
+{
+    int64_t on[TN_N_STREAMS] = {0};
+    for (int64_t i = 0; i < p->n_entries; i++) on[p->entries[i].stream]++;
+    tn_text_add(out, "program     %lld entries, %lld buffers", (long long)p->n_entries,
+                (long long)p->n_buffers);
+    for (int i = 1; i < TN_N_STREAMS && p->n_events; i++)
+        if (on[i])
+            tn_text_add(out, ", %lld on stream %s", (long long)on[i],
+                        tn_events_stream((tn_stream)i));
+    if (p->n_events) tn_text_add(out, ", %lld events", (long long)p->n_events);
+    tn_text_add(out, "\n");
+}
+
 static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
 {
     const tn_graph *g = s->train->g;
@@ -134,8 +149,7 @@ static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
     tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n",
                 g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
                 g->grid.seq, g->grid.rows);
-    tn_text_add(out, "program     %lld entries, %lld buffers\n", (long long)s->train->n_entries,
-                (long long)s->train->n_buffers);
+    print_program(s->train, out);
 }
 
 static void print_memory(const tn_session *s, tn_text *out)
