@@ -53,8 +53,8 @@ bool tn_node_is_view(const tn_graph *g, const tn_node *n)
 {
     const tn_op *op = tn_op_get((tn_op_id)n->op);
     if (n->op == TN_OP_heads || n->op == TN_OP_merge_heads) return !joins_heads(g, n);
-    if (n->op == TN_OP_kv_reduce) return !tn_node_is_exchange(g, n);
-    if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce)
+    if (n->op == TN_OP_unshard || n->op == TN_OP_redistribute || n->op == TN_OP_reduce ||
+        n->op == TN_OP_kv_reduce)
         return !casts(g, n) && !tn_node_is_exchange(g, n);
     return op->view || n->op == TN_OP_unchunk;
 }

@@ -8,6 +8,8 @@
  *   - compares the results with the same graph computed in double by the rows' formulas;
  *   - runs it again with every operand made by a node, so that outputs take over their operands'
  * memory: the same bits;
+ *   - where the row says so, does all that again with operands in bf16: the formulas then get the
+ * rounded numbers, and what they give is rounded where the graph stores it;
  *   - where the row says so, adds the op's own gradient nodes for loss = sum of outputs times fixed
  * random weights, runs them, compares each with its formula and the gradients with central
  * differences of the loss in double.
@@ -37,6 +39,7 @@ typedef struct tn_ops_operand {
     const double *given;
     int n_given;
     bool constant; /* no gradient is wanted */
+    bool wide;     /* fp32 where the case is one of bf16, too */
 } tn_ops_operand;
 
 typedef struct tn_ops {
@@ -45,6 +48,7 @@ typedef struct tn_ops {
     tn_scope scope;     /* of the next nodes; HEAD and TAIL where the op belongs there */
     tn_phase phase;     /* of the next nodes */
     bool through_nodes; /* f32 operands are made by a node each */
+    bool bf16;          /* f32 operands are bf16, save the wide ones; set before any is made */
     int n_leaves; /* states and inputs; leaf i is named "leaf<i>" and holds content[i] (f32 and i32
                      are exact in double) */
     int32_t leaf[TN_OPS_MAX];
@@ -88,6 +92,9 @@ static inline const tn_value *tn_ops_out(const tn_ops_ref *r, int i)
     return &r->g->values[r->n->out0 + i];
 }
 
+/* x as a value of this dtype keeps it. */
+double tn_ops_stored(double x, int dtype);
+
 /* Extent of dim d, counted from the end where d < 0. */
 static inline int64_t tn_ops_extent(const tn_value *v, int d)
 {
@@ -112,6 +119,8 @@ typedef struct tn_op_test {
     void (*ref)(const tn_ops_ref *r);
     double tolerance; /* |result - double| <= tolerance * (1 + |double|) */
     double gradient;  /* the same for gradients against differences; 0: the op has none */
+    double bf16;      /* 0: no cases in bf16; else the tolerance there, besides one unit in the last
+                         place      of a bf16 result: what f32 errors do to roundings inside of the op */
     int carries;      /* leading outputs that gradients flow through; 0: all */
     double (*loss)(const tn_ops_ref *r); /* where the op's gradient is that of a loss of its own */
     void (*more)(void);                  /* layouts, places, errors */

@@ -222,6 +222,11 @@ static AVX2 void port_softmax(float *s, int64_t seen, float scale, float *m, flo
     if (f != 1) port_scale(o, d, f);
 }
 
+static const float *floats(const void *p)
+{
+    return p;
+}
+
 typedef struct port {
     run *r;
     float *scratch;
@@ -234,9 +239,9 @@ static AVX2 void port_fwd(void *arg, int64_t z, int thread)
     const tn_attention *a = &p->r->a;
     const int64_t n = a->s, d = a->d, at = z * n * d,
                   kv = (z / a->h * a->g + z % a->h * a->g / a->h) * n * d;
-    const float *q = a->q + at, *v = a->v + kv;
-    float *kt = p->scratch + (size_t)thread * p->floats, *s = kt + n * d, *o = a->o + at;
-    port_transpose(n, d, a->k + kv, kt);
+    const float *q = floats(a->q) + at, *v = floats(a->v) + kv;
+    float *kt = p->scratch + (size_t)thread * p->floats, *s = kt + n * d, *o = (float *)a->o + at;
+    port_transpose(n, d, floats(a->k) + kv, kt);
     for (int64_t i = 0; i < n; i += B) {
         float m[B], l[B];
         for (int64_t r = 0; r < B; r++) m[r] = -1e30f, l[r] = 0;
@@ -275,12 +280,12 @@ static AVX2 void port_bwd(void *arg, int64_t z, int thread)
     const int64_t n = a->s, d = a->d, at = z * n * d,
                   kv = (z / a->h * a->g + z % a->h * a->g / a->h) * n * d;
     const size_t bytes = sizeof(float) * (size_t)(n * d);
-    const float *q = a->q + at, *d_o = p->r->d_o + at, *o = a->o + at;
+    const float *q = floats(a->q) + at, *d_o = p->r->d_o + at, *o = floats(a->o) + at;
     float *kt = p->scratch + (size_t)thread * p->floats, *vt = kt + n * d, *w = vt + n * d,
           *g = w + B * B;
     float *dq = p->r->dq + at, *dk = p->r->dk + at, *d_v = p->r->d_v + at, sum[B];
-    port_transpose(n, d, a->k + kv, kt);
-    port_transpose(n, d, a->v + kv, vt);
+    port_transpose(n, d, floats(a->k) + kv, kt);
+    port_transpose(n, d, floats(a->v) + kv, vt);
     memset(dq, 0, bytes);
     memset(dk, 0, bytes);
     memset(d_v, 0, bytes);
@@ -300,7 +305,7 @@ static AVX2 void port_bwd(void *arg, int64_t z, int thread)
                             a->lse[z * n + i + r], sum[r]);
             port_gemm(d, B, true, (tile){w, 1, B, d_o + i * d, d, d_v + k * d, d});
             port_gemm(d, B, true, (tile){g, 1, B, q + i * d, d, dk + k * d, d});
-            port_gemm(d, B, true, (tile){g, B, 1, a->k + kv + k * d, d, dq + i * d, d});
+            port_gemm(d, B, true, (tile){g, B, 1, floats(a->k) + kv + k * d, d, dq + i * d, d});
         }
     }
 }

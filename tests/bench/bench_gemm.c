@@ -1,14 +1,15 @@
 /* bench_gemm.c - our GEMM, with its canonical leaves, beside OpenBLAS, BLIS and oneDNN on the
  * shapes of a training step.
  *
- *     bench_gemm [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu]
+ *     bench_gemm [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu] [--dtype bf16]
  *
  * One process, turn and turn about: in every round each library computes the shape a few times
  * after a pause (the others' threads have gone to sleep) and a warm-up; the minimum over the rounds
  * counts. The libraries get what suits them best: the weights of one op side by side in one matrix,
  * one call; ours gets the separate matrices of the model. Libraries are opened at run time; what is
  * not there is left out. FMA peak: all threads, no memory. With `--clock cpu` the time is that of
- * the calling thread: for one thread on a machine that others use too.
+ * the calling thread: for one thread on a machine that others use too. With `--dtype bf16` ours
+ * gets its operands and gives y and dx in bf16, the libraries have theirs in fp32.
  */
 #include "kernels/cpu/gemm.h"
 
@@ -130,6 +131,8 @@ static void library_run(const library *lib, const job *j)
                   N);
 }
 
+static bool bf16;
+
 static void set_gemm(job *j)
 {
     const op *o = j->op;
@@ -144,15 +147,16 @@ static void set_gemm(job *j)
         const float *w = j->w + at * d, *y = j->y + at * n; /* separate matrices */
         switch (j->kind) {
         case FORWARD:
-            g->src[i] = (tn_gemm_src){j->x, d, 1, w, 1, d};
-            g->out[i] = (tn_gemm_out){.c = j->result + at * n, .ldc = f, .m = n, .n = f};
+            g->src[i] = (tn_gemm_src){j->x, d, 1, w, 1, d, bf16, bf16};
+            g->out[i] =
+                (tn_gemm_out){.c = j->result + at * n, .ldc = f, .m = n, .n = f, .c_bf16 = bf16};
             break;
         case INPUT_GRAD:
-            g->src[i] = (tn_gemm_src){y, f, 1, w, d, 1};
-            g->out[0] = (tn_gemm_out){.c = j->result, .ldc = d, .m = n, .n = d};
+            g->src[i] = (tn_gemm_src){y, f, 1, w, d, 1, bf16, bf16};
+            g->out[0] = (tn_gemm_out){.c = j->result, .ldc = d, .m = n, .n = d, .c_bf16 = bf16};
             break;
         default:
-            g->src[i] = (tn_gemm_src){y, 1, f, j->x, d, 1};
+            g->src[i] = (tn_gemm_src){y, 1, f, j->x, d, 1, bf16, bf16};
             g->out[i] = (tn_gemm_out){.c = j->result + at * d, .ldc = d, .m = f, .n = d};
             g->out[i].stack[0] = g->out[i].c;
         }
@@ -217,6 +221,12 @@ static float *filled(int64_t n)
     for (int64_t i = 0; i < n; i++) {
         s = s * 1664525u + 1013904223u;
         x[i] = (float)(s >> 8) / 16777216.0f - 0.5f;
+        if (bf16) { /* both halves the upper one: a number either way */
+            uint16_t half[2];
+            memcpy(half, &x[i], sizeof half);
+            half[0] = half[1];
+            memcpy(&x[i], half, sizeof half);
+        }
     }
     return x;
 }
@@ -404,11 +414,12 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--only") == 0) only = value;
         else if (strcmp(argv[i], "--clock") == 0 && strcmp(value, "cpu") == 0)
             clock_used = CLOCK_THREAD_CPUTIME_ID;
+        else if (strcmp(argv[i], "--dtype") == 0 && strcmp(value, "bf16") == 0) bf16 = true;
         else if (strcmp(argv[i], "--isa") != 0 || !tn_isa_parse(value, &isa) ||
                  !tn_isa_usable(isa)) {
             fprintf(stderr,
                     "bench_gemm: '%s %s' is not known; [--threads N] [--isa NAME] [--rounds N] "
-                    "[--only TEXT] [--clock cpu]\n",
+                    "[--only TEXT] [--clock cpu] [--dtype bf16]\n",
                     argv[i], value);
             return 2;
         }

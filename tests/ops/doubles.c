@@ -6,6 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+double tn_ops_stored(double x, int dtype)
+{
+    uint64_t u;
+    if (dtype != TN_BF16 || x == 0) return x;
+    memcpy(&u, &x, sizeof u);
+    const uint64_t half = (uint64_t)1 << 44, odd = u >> 45 & 1; /* 52 - 7 bits are dropped */
+    u = (u + half - 1 + odd) & ~(2 * half - 1);
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
 double **tn_ops_doubles(const tn_ops *t, const tn_graph *g)
 {
     double **values = calloc((size_t)g->n_values + 1, sizeof *values);
@@ -55,6 +66,11 @@ static void nodes(const walk *w, tn_scope scope, int64_t begin, int64_t end, int
         for (int k = 0; k < n->n_in; k++) r.in[k] = w->values[tn_node_in(g, n, k)];
         for (int k = 0; k < n->n_out; k++) r.out[k] = w->values[n->out0 + k];
         tn_ops_row((tn_op_id)n->op)->ref(&r);
+        for (int k = 0; k < n->n_out; k++) {
+            const tn_value *v = tn_ops_out(&r, k);
+            for (int64_t e = 0; v->dtype == TN_BF16 && e < tn_ops_count(v, 0); e++)
+                r.out[k][e] = tn_ops_stored(r.out[k][e], v->dtype);
+        }
     }
 }
 

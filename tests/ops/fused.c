@@ -167,11 +167,12 @@ static int compare_fused(const char *name, const tn_ops *t, int n, const int32_t
 
 /* Forward nodes, then backward ones that also read what forward made; every value that nobody reads
  * is a result, and some others. */
-static int random_graph(uint64_t seed)
+static int random_graph(uint64_t seed, bool bf16)
 {
     char name[64], attrs[64];
     uint64_t state = seed;
     tn_ops t = tn_ops_begin(seed, below(&state, 2));
+    t.bf16 = bf16;
     int32_t value[64], results[TN_OPS_MAX];
     bool read[64] = {false};
     int n = 2 + below(&state, 3), n_leaves = n, n_results = 0, last = n + 3 + below(&state, 20),
@@ -196,7 +197,8 @@ static int random_graph(uint64_t seed)
     t.phase = TN_PHASE_F;
     for (int i = n_leaves; i < n; i++)
         if (!read[i] || below(&state, 4) == 0) results[n_results++] = read_at_end(&t, value[i]);
-    snprintf(name, sizeof name, "random graph %llu", (unsigned long long)seed);
+    snprintf(name, sizeof name, "random graph %llu%s", (unsigned long long)seed,
+             bf16 ? " in bf16" : "");
     int made = compare_fused(name, &t, n_results, results, TN_OP_fused);
     tn_ops_fini(&t);
     return made;
@@ -242,10 +244,11 @@ static void test_unread(void)
 
 /* x + y W^T, in either order and through a reduction that moves nothing; not where the product has
  * another reader. */
-static void test_linear_add(void)
+static void test_linear_add(bool bf16)
 {
     for (int i = 0; i < 4; i++) {
         tn_ops t = tn_ops_begin((uint64_t)i, true);
+        t.bf16 = bf16;
         bool split = i == 2;
         int32_t x = tn_ops_f32(&t, (tn_ops_operand){"2,5,9", .a = 2});
         int32_t y =
@@ -264,14 +267,16 @@ static void test_linear_add(void)
     }
 }
 
-static void test_norm_add(void)
+static void test_norm_add(bool bf16)
 {
     for (int i = 0; i < 3; i++) {
         tn_ops t = tn_ops_begin((uint64_t)i, true);
-        int32_t in[4] = {tn_ops_f32(&t, (tn_ops_operand){"2,5,19", .a = 1}),
-                         tn_ops_f32(&t, (tn_ops_operand){"2,5,19", .a = 2}),
-                         tn_ops_f32(&t, (tn_ops_operand){"2,5", TN_OPS_POSITIVE, .a = 2}),
-                         tn_ops_f32(&t, (tn_ops_operand){"19", .a = 2})};
+        t.bf16 = bf16;
+        int32_t in[4] = {
+            tn_ops_f32(&t, (tn_ops_operand){"2,5,19", .a = 1}),
+            tn_ops_f32(&t, (tn_ops_operand){"2,5,19", .a = 2}),
+            tn_ops_f32(&t, (tn_ops_operand){"2,5", TN_OPS_POSITIVE, .a = 2, .wide = true}),
+            tn_ops_f32(&t, (tn_ops_operand){"19", .a = 2})};
         int32_t residual = tn_ops_f32(&t, (tn_ops_operand){"2,5,19", .a = 1}), results[2];
         t.phase = TN_PHASE_B;
         int32_t dx = tn_ops_node(&t, TN_OP_rmsnorm_bwd, NULL, NULL, 4, in);
@@ -289,10 +294,12 @@ void tn_ops_test_fused(void)
 {
     int made = 0;
     test_text();
-    for (uint64_t i = 0; i < 60; i++) made += random_graph(i);
-    tn_ops_check(made > 60, "random graphs: only %d fused nodes", made);
+    for (uint64_t i = 0; i < 120; i++) made += random_graph(i / 2, i % 2);
+    tn_ops_check(made > 120, "random graphs: only %d fused nodes", made);
     test_many_outputs();
     test_unread();
-    test_linear_add();
-    test_norm_add();
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        test_linear_add(bf16);
+        test_norm_add(bf16);
+    }
 }

@@ -106,7 +106,7 @@ static int32_t leaf(tn_ops *t, tn_ops_operand o, tn_dtype dtype)
     int64_t n = tn_value_elements(&t->g->values[v]), last = like.dim[like.rank - 1].extent;
     double *x = calloc((size_t)n, sizeof *x);
     if (!x || t->n_leaves == TN_OPS_MAX) give_up("too large");
-    for (int64_t i = 0; i < n; i++) x[i] = element(t, &o, i, last);
+    for (int64_t i = 0; i < n; i++) x[i] = tn_ops_stored(element(t, &o, i, last), dtype);
     t->content[t->n_leaves] = x;
     t->leaf[t->n_leaves++] = v;
     return v;
@@ -119,7 +119,7 @@ int32_t tn_ops_i32(tn_ops *t, tn_ops_operand o)
 
 int32_t tn_ops_f32(tn_ops *t, tn_ops_operand o)
 {
-    int32_t v = leaf(t, o, TN_F32);
+    int32_t v = leaf(t, o, t->bf16 && !o.wide ? TN_BF16 : TN_F32);
     bool pending = strchr(o.dims, 'P'); /* only its reduction may read it */
     return t->through_nodes && !pending ? TN_OPS_NODE(t, TN_OP_scale, NULL, v) : v;
 }

@@ -172,6 +172,18 @@ static bool updated(const tn_program *p, int32_t leaf)
     return false;
 }
 
+/* x, which the dtype holds exactly. */
+static void element_bytes(double x, int dtype, unsigned char out[4])
+{
+    float f = (float)x;
+    int32_t n = (int32_t)x;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    const uint16_t upper = (uint16_t)(u >> 16);
+    memcpy(out, dtype == TN_I32 ? (const void *)&n : (const void *)&f, 4);
+    if (dtype == TN_BF16) memcpy(out, &upper, sizeof upper);
+}
+
 /* put: writes the leaves; else compares. */
 static void leaves(const tn_ops *t, const tn_exec *e, bool put, const char *name)
 {
@@ -182,12 +194,12 @@ static void leaves(const tn_ops *t, const tn_exec *e, bool put, const char *name
         unsigned char *p = tn_exec_named(e, leaf, &v);
         if (!p) continue; /* nothing reads it any more */
         bool same = true;
+        const size_t size = (size_t)tn_dtype_bytes((tn_dtype)v->dtype);
         for (int64_t k = 0; k < tn_value_elements(v); k++) {
-            float f = (float)t->content[i][k];
-            int32_t n = (int32_t)t->content[i][k];
-            const void *want = v->dtype == TN_I32 ? (const void *)&n : (const void *)&f;
-            if (put) memcpy(p + 4 * k, want, 4);
-            else same &= !memcmp(p + 4 * k, want, 4);
+            unsigned char want[4];
+            element_bytes(t->content[i][k], v->dtype, want);
+            if (put) memcpy(p + (int64_t)size * k, want, size);
+            else same &= !memcmp(p + (int64_t)size * k, want, size);
         }
         int32_t value = tn_ops_name_leaf(tn_exec_program(e)->g, leaf);
         if (!put && !updated(tn_exec_program(e), value))
@@ -201,11 +213,12 @@ static void take(const tn_exec *e, const tn_ops_run *r, const char *name, tn_ops
     for (int k = 0; k < r->n_keep; k++) {
         const tn_value *v = &g->values[r->keep[k]];
         const unsigned char *p = tn_exec_value(e, r->keep[k]);
-        int64_t n = value_bytes(v);
-        for (int64_t i = 0; v->dtype == TN_F32 && i < n; i += 4)
-            if (is_poison(p + i, 4)) {
+        int64_t n = value_bytes(v), size = tn_dtype_bytes((tn_dtype)v->dtype);
+        bool floats = v->dtype == TN_F32 || v->dtype == TN_BF16;
+        for (int64_t i = 0; floats && i < n; i += size)
+            if (is_poison(p + i, size)) {
                 tn_ops_check(false, "%s: result %d: element %lld was not written", name, k,
-                             (long long)(i / 4));
+                             (long long)(i / size));
                 break;
             }
         if (!out->bytes[k]) {

@@ -193,7 +193,11 @@ const tn_op_test tn_op_test_attention = {.n_cases = TN_COUNT(cases),
                                          .ref = ref,
                                          .tolerance = 5e-7,
                                          .gradient = 6e-7,
+                                         .bf16 = 5e-7,
                                          .carries = 1,
                                          .more = more};
-const tn_op_test tn_op_test_attention_bwd = {
-    .n_cases = TN_COUNT(cases), .build = build_bwd, .ref = ref_bwd, .tolerance = 1e-6};
+const tn_op_test tn_op_test_attention_bwd = {.n_cases = TN_COUNT(cases),
+                                             .build = build_bwd,
+                                             .ref = ref_bwd,
+                                             .tolerance = 1e-6,
+                                             .bf16 = 1e-6};

@@ -19,9 +19,11 @@ static void ref_linear(const tn_ops_ref *r)
     for (int o = 0; o < r->n->n_out; o++) {
         int64_t f = tn_ops_extent(tn_ops_out(r, o), -1);
         for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < f; j++)
-                r->out[o][i * f + j] = dot(r->in[0] + i * d, r->in[1 + o] + j * d, d, 1, 1) +
-                                       (add ? r->in[2][i * f + j] : 0);
+            for (int64_t j = 0; j < f; j++) {
+                double sum = dot(r->in[0] + i * d, r->in[1 + o] + j * d, d, 1, 1);
+                if (add) sum = tn_ops_stored(sum, tn_ops_out(r, o)->dtype) + r->in[2][i * f + j];
+                r->out[o][i * f + j] = sum;
+            }
     }
 }
 
@@ -157,20 +159,25 @@ static void build_bwd_x(tn_ops *t, int i)
     static const struct {
         int n;
         const char *dy[3], *w[3];
+        bool logits; /* dy is fp32 in any case */
     } cases[] = {
-        {1, {"1,1,1"}, {"1,1"}},
-        {3, {"2,5,21", "2,5,7", "2,5,1"}, {"21,19", "7,19", "1,19"}},
+        {1, {"1,1,1"}, {"1,1"}, false},
+        {3, {"2,5,21", "2,5,7", "2,5,1"}, {"21,19", "7,19", "1,19"}, false},
         {2,
          {"1,3,70 {dp:I cp:I tp:2}", "1,3,70 {dp:I cp:I tp:2}"},
-         {"70,33 {dp:I cp:I tp:0}", "70,33 {dp:I cp:I tp:0}"}},
+         {"70,33 {dp:I cp:I tp:0}", "70,33 {dp:I cp:I tp:0}"},
+         false},
         {3,
          {"2,3,24/6 {dp:I cp:I tp:2}", "2,3,8/2 {dp:I cp:I tp:2}", "2,3,8/2 {dp:I cp:I tp:2}"},
-         {"24/6,5 {dp:I cp:I tp:0}", "8/2,5 {dp:I cp:I tp:0}", "8/2,5 {dp:I cp:I tp:0}"}},
+         {"24/6,5 {dp:I cp:I tp:0}", "8/2,5 {dp:I cp:I tp:0}", "8/2,5 {dp:I cp:I tp:0}"},
+         false},
+        {1, {"2,5,35"}, {"35,19"}, true},
+        {1, {"1,40,67"}, {"67,70"}, false},
     };
     int32_t in[6];
     int n = cases[i].n;
     for (int k = 0; k < n; k++) {
-        in[k] = tn_ops_f32(t, (tn_ops_operand){cases[i].dy[k], .a = 1});
+        in[k] = tn_ops_f32(t, (tn_ops_operand){cases[i].dy[k], .a = 1, .wide = cases[i].logits});
         in[n + k] = tn_ops_f32(t, (tn_ops_operand){cases[i].w[k], .a = 1});
     }
     tn_ops_node(t, TN_OP_linear_bwd_x, NULL, NULL, 2 * n, in);
@@ -179,10 +186,10 @@ static void build_bwd_x(tn_ops *t, int i)
 /* Rows fewer and more than lanes, positions fewer than parts. */
 static void build_bwd_w(tn_ops *t, int i)
 {
-    static const char *const dy[] = {"1,1,1", "2,5,17", "9,11,7", "3,40,35", "2,64,130"};
-    static const char *const x[] = {"1,1,1", "2,5,9", "9,11,18", "3,40,66", "2,64,70"};
-    int32_t a = tn_ops_f32(t, (tn_ops_operand){dy[i], .a = 1}),
-            b = tn_ops_f32(t, (tn_ops_operand){x[i], .a = 1});
+    static const char *const dy[] = {"1,1,1", "2,5,17", "9,11,7", "3,40,35", "2,64,130", "2,5,35"};
+    static const char *const x[] = {"1,1,1", "2,5,9", "9,11,18", "3,40,66", "2,64,70", "2,5,19"};
+    int32_t a = tn_ops_f32(t, (tn_ops_operand){dy[i], .a = 1, .wide = i == 5}), /* of logits */
+        b = tn_ops_f32(t, (tn_ops_operand){x[i], .a = 1});
     tokens(t, a);
     TN_OPS_NODE(t, TN_OP_linear_bwd_w, NULL, a, b);
 }
@@ -192,10 +199,11 @@ const tn_op_test tn_op_test_linear = {.n_cases = TN_COUNT(linears),
                                       .ref = ref_linear,
                                       .tolerance = 2e-6,
                                       .gradient = 1e-6,
+                                      .bf16 = 2e-6,
                                       .more = more_linear};
 const tn_op_test tn_op_test_linear_add = {
-    .n_cases = 3, .build = build_linear_add, .ref = ref_linear, .tolerance = 6e-7};
+    .n_cases = 3, .build = build_linear_add, .ref = ref_linear, .tolerance = 6e-7, .bf16 = 6e-7};
 const tn_op_test tn_op_test_linear_bwd_x = {
-    .n_cases = 4, .build = build_bwd_x, .ref = ref_bwd_x, .tolerance = 3e-6};
+    .n_cases = 6, .build = build_bwd_x, .ref = ref_bwd_x, .tolerance = 3e-6, .bf16 = 3e-6};
 const tn_op_test tn_op_test_linear_bwd_w = {
-    .n_cases = 5, .build = build_bwd_w, .ref = ref_bwd_w, .tolerance = 3e-6};
+    .n_cases = 6, .build = build_bwd_w, .ref = ref_bwd_w, .tolerance = 3e-6, .bf16 = 3e-6};

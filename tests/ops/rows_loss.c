@@ -93,11 +93,13 @@ const tn_op_test tn_op_test_embedding = {.n_cases = TN_COUNT(embeddings),
                                          .build = build_embedding,
                                          .ref = ref_embedding,
                                          .gradient = 1e-7,
+                                         .bf16 = 1e-9,
                                          .more = more_embedding};
 const tn_op_test tn_op_test_embedding_bwd = {.n_cases = TN_COUNT(embeddings),
                                              .build = build_embedding_bwd,
                                              .ref = ref_embedding_bwd,
-                                             .tolerance = 5e-7};
+                                             .tolerance = 5e-7,
+                                             .bf16 = 5e-7};
 
 /* ---- cross entropy: whole, in parts, merged */
 

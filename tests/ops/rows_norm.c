@@ -15,7 +15,8 @@ static void ref_norm(const tn_ops_ref *r)
         double sum = 0;
         for (int64_t k = 0; k < d; k++) sum += x_d[k] * x_d[k];
         r->out[1][i] = 1 / sqrt(sum / (double)d + tn_node_attr_num(r->n, "eps"));
-        for (int64_t k = 0; k < d; k++) r->out[0][i * d + k] = x_d[k] * r->out[1][i] * r->in[1][k];
+        for (int64_t k = 0; k < d; k++)
+            r->out[0][i * d + k] = tn_ops_stored(x_d[k] * r->out[1][i], x->dtype) * r->in[1][k];
     }
 }
 
@@ -29,9 +30,11 @@ static void ref_norm_bwd(const tn_ops_ref *ref)
                      r = ref->in[2][i];
         double mean = 0;
         for (int64_t k = 0; k < d; k++) mean += dy[k] * w[k] * x_d[k] / (double)d;
-        for (int64_t k = 0; k < d; k++)
-            ref->out[0][i * d + k] = r * (dy[k] * w[k] - x_d[k] * r * r * mean) +
-                                     (ref->n->n_in > 4 ? ref->in[4][i * d + k] : 0);
+        for (int64_t k = 0; k < d; k++) {
+            double dx = r * (dy[k] * w[k] - x_d[k] * r * r * mean);
+            if (ref->n->n_in > 4) dx = tn_ops_stored(dx, x->dtype) + ref->in[4][i * d + k];
+            ref->out[0][i * d + k] = dx;
+        }
     }
 }
 
@@ -42,7 +45,8 @@ static void ref_norm_bwd_w(const tn_ops_ref *ref)
     for (int64_t k = 0; k < d; k++) {
         double sum = ref->iteration ? ref->out[0][k] : 0;
         for (int64_t i = 0; i < rows; i++)
-            sum += ref->in[0][i * d + k] * ref->in[1][i * d + k] * ref->in[2][i];
+            sum += ref->in[0][i * d + k] *
+                   tn_ops_stored(ref->in[1][i * d + k] * ref->in[2][i], x->dtype);
         ref->out[0][k] = sum;
     }
 }
@@ -59,6 +63,12 @@ static const struct {
 static int32_t operand(tn_ops *t, const char *dims, double a)
 {
     return tn_ops_f32(t, (tn_ops_operand){dims, .a = a});
+}
+
+/* What stands for r. */
+static int32_t positive(tn_ops *t, const char *dims)
+{
+    return tn_ops_f32(t, (tn_ops_operand){dims, TN_OPS_POSITIVE, .a = 2, .wide = true});
 }
 
 static void build_norm(tn_ops *t, int i)
@@ -85,8 +95,7 @@ static void build_norm_bwd(tn_ops *t, int i)
 {
     const int n = TN_COUNT(norms);
     int32_t in[5] = {operand(t, norms[i % n].x, 1), operand(t, norms[i % n].x, 2),
-                     tn_ops_f32(t, (tn_ops_operand){norms[i % n].r, TN_OPS_POSITIVE, .a = 2}),
-                     operand(t, norms[i % n].w, 2)};
+                     positive(t, norms[i % n].r), operand(t, norms[i % n].w, 2)};
     if (i >= n) in[4] = operand(t, norms[i % n].x, 3);
     tn_ops_node(t, TN_OP_rmsnorm_bwd, NULL, NULL, i >= n ? 5 : 4, in);
 }
@@ -94,7 +103,7 @@ static void build_norm_bwd(tn_ops *t, int i)
 static void build_norm_bwd_w(tn_ops *t, int i)
 {
     int32_t dy = operand(t, norms[i].x, 1), x = operand(t, norms[i].x, 2),
-            r = tn_ops_f32(t, (tn_ops_operand){norms[i].r, TN_OPS_POSITIVE, .a = 2});
+            r = positive(t, norms[i].r);
     tn_ops_loops(t, t->g->values[x].dim[0].extent, t->g->values[x].dim[1].extent, 1, 1);
     TN_OPS_NODE(t, TN_OP_rmsnorm_bwd_w, NULL, dy, x, r);
 }
@@ -104,12 +113,14 @@ const tn_op_test tn_op_test_rmsnorm = {.n_cases = TN_COUNT(norms),
                                        .ref = ref_norm,
                                        .tolerance = 3e-7,
                                        .gradient = 8e-7,
+                                       .bf16 = 3e-7,
                                        .carries = 1,
                                        .more = more_norm};
 const tn_op_test tn_op_test_rmsnorm_bwd = {.n_cases = 2 * TN_COUNT(norms),
                                            .build = build_norm_bwd,
                                            .ref = ref_norm_bwd,
-                                           .tolerance = 1e-6};
+                                           .tolerance = 1e-6,
+                                           .bf16 = 1e-6};
 /* Per row and position part: the same sum over the part's tokens; then all of them added. */
 static void ref_leaves(const tn_ops_ref *ref)
 {
@@ -122,7 +133,8 @@ static void ref_leaves(const tn_ops_ref *ref)
                 double sum = 0;
                 for (int64_t i = b * seq + j * seq / parts; i < b * seq + (j + 1) * seq / parts;
                      i++)
-                    sum += ref->in[0][i * d + k] * ref->in[1][i * d + k] * ref->in[2][i];
+                    sum += ref->in[0][i * d + k] *
+                           tn_ops_stored(ref->in[1][i * d + k] * ref->in[2][i], x->dtype);
                 ref->out[0][(b * parts + j) * d + k] = sum;
             }
 }
@@ -146,8 +158,7 @@ static void build_leaves(tn_ops *t, int i)
     snprintf(x, sizeof x, "%lld,%lld,%lld", (long long)leaf_dims[i][0], (long long)leaf_dims[i][1],
              (long long)leaf_dims[i][2]);
     snprintf(r, sizeof r, "%lld,%lld", (long long)leaf_dims[i][0], (long long)leaf_dims[i][1]);
-    int32_t dy = operand(t, x, 1), v = operand(t, x, 2),
-            s = tn_ops_f32(t, (tn_ops_operand){r, TN_OPS_POSITIVE, .a = 2});
+    int32_t dy = operand(t, x, 1), v = operand(t, x, 2), s = positive(t, r);
     tn_ops_loops(t, leaf_dims[i][0], leaf_dims[i][1], 1, 1);
     TN_OPS_NODE(t, TN_OP_rmsnorm_leaves, NULL, dy, v, s);
 }
@@ -162,14 +173,18 @@ static void build_fold(tn_ops *t, int i)
     TN_OPS_NODE(t, TN_OP_fold_leaves, NULL, leaves);
 }
 
-const tn_op_test tn_op_test_rmsnorm_leaves = {
-    .n_cases = TN_COUNT(leaf_dims), .build = build_leaves, .ref = ref_leaves, .tolerance = 1e-6};
+const tn_op_test tn_op_test_rmsnorm_leaves = {.n_cases = TN_COUNT(leaf_dims),
+                                              .build = build_leaves,
+                                              .ref = ref_leaves,
+                                              .tolerance = 1e-6,
+                                              .bf16 = 1e-6};
 const tn_op_test tn_op_test_fold_leaves = {
     .n_cases = TN_COUNT(leaf_dims), .build = build_fold, .ref = ref_fold, .tolerance = 6e-7};
 const tn_op_test tn_op_test_rmsnorm_bwd_w = {.n_cases = TN_COUNT(norms),
                                              .build = build_norm_bwd_w,
                                              .ref = ref_norm_bwd_w,
-                                             .tolerance = 3e-6};
+                                             .tolerance = 3e-6,
+                                             .bf16 = 3e-6};
 
 /* ---- rope: x [b, s, h, k], positions [b, s], table [p, k] of cos, then sin */
 
@@ -204,7 +219,8 @@ static void build_rope(tn_ops *t, int i)
     int32_t x = operand(t, cases[i].x, 2),
             at =
                 tn_ops_i32(t, (tn_ops_operand){cases[i].at, TN_OPS_BELOW, .a = cases[i].positions});
-    int32_t table = tn_ops_f32(t, (tn_ops_operand){cases[i].table, .a = 1, .constant = true});
+    int32_t table =
+        tn_ops_f32(t, (tn_ops_operand){cases[i].table, .a = 1, .constant = true, .wide = true});
     TN_OPS_NODE(t, TN_OP_rope, i % 2 ? "inverse=1" : NULL, x, at, table);
 }
 
@@ -226,4 +242,5 @@ const tn_op_test tn_op_test_rope = {.n_cases = 5,
                                     .ref = ref_rope,
                                     .tolerance = 2.4e-7,
                                     .gradient = 1e-7,
+                                    .bf16 = 2.4e-7,
                                     .more = more_rope};

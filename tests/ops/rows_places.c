@@ -213,6 +213,7 @@ const tn_op_test tn_op_test_redistribute = {.n_cases = 3,
                                             .build = build_redistribute,
                                             .ref = copy,
                                             .gradient = 1e-8,
+                                            .bf16 = 1e-9,
                                             .more = more_redistribute};
 
 /* ---- heads and back */
@@ -250,10 +251,14 @@ static void build_merge_heads(tn_ops *t, int i)
     TN_OPS_NODE(t, TN_OP_merge_heads, NULL, x);
 }
 
-const tn_op_test tn_op_test_heads = {
-    .n_cases = 3, .build = build_heads, .ref = copy, .gradient = 1e-8, .more = more_heads};
+const tn_op_test tn_op_test_heads = {.n_cases = 3,
+                                     .build = build_heads,
+                                     .ref = copy,
+                                     .gradient = 1e-8,
+                                     .bf16 = 1e-9,
+                                     .more = more_heads};
 const tn_op_test tn_op_test_merge_heads = {
-    .n_cases = 3, .build = build_merge_heads, .ref = copy, .gradient = 1e-8};
+    .n_cases = 3, .build = build_merge_heads, .ref = copy, .gradient = 1e-8, .bf16 = 1e-9};
 
 /* ---- pieces */
 
@@ -343,10 +348,14 @@ static void more_unchunk(void)
     tn_ops_fini(&t);
 }
 
-const tn_op_test tn_op_test_chunk = {
-    .n_cases = 2, .build = build_chunk, .ref = ref_chunk, .gradient = 1e-8, .more = more_chunk};
+const tn_op_test tn_op_test_chunk = {.n_cases = 2,
+                                     .build = build_chunk,
+                                     .ref = ref_chunk,
+                                     .gradient = 1e-8,
+                                     .bf16 = 1e-9,
+                                     .more = more_chunk};
 const tn_op_test tn_op_test_unchunk = {
-    .n_cases = 3, .build = build_unchunk, .ref = ref_unchunk, .more = more_unchunk};
+    .n_cases = 3, .build = build_unchunk, .ref = ref_unchunk, .bf16 = 1e-9, .more = more_unchunk};
 
 /* ---- parameters and their gradients between storage and computation */
 
@@ -356,8 +365,31 @@ static void build_unshard(tn_ops *t, int i)
     tn_ops_node(t, TN_OP_unshard, NULL, i ? "{dp:R cp:R tp:1}" : "{dp:I cp:I tp:I}", 1, &x);
 }
 
+/* fp32 to bf16 on the way: the nearest, ties to even, in rows that no vector fills. */
+static void check_cast(tn_op_id op, const char *layout)
+{
+    static const double given[] = {
+        1.00390625, 1.01171875, 1.00390637, -1.00390625, 3.3895314e38, 0.1, -2.5e-30, 1e-38, 0};
+    tn_ops t = tn_ops_begin(1, false);
+    tn_ops_results r = {0};
+    int32_t x = tn_ops_f32(
+                &t, (tn_ops_operand){"2,3,2,35", TN_OPS_GIVEN, .given = given, .n_given = 9}),
+            y = tn_ops_node(&t, op, "dtype=bf16", layout, 1, &x);
+    for (int64_t i = 0; i < 2 * 3 * 2 * 35; i++) t.content[0][i] = (double)(float)t.content[0][i];
+    if (tn_ops_compute(tn_op_name(op), &t, 1, &y, &r)) {
+        static const uint16_t first[] = {0x3f80, 0x3f82, 0x3f81, 0xbf80};
+        tn_ops_check(!memcmp(r.bytes[0], first, sizeof first), "%s: ties do not go to even",
+                     tn_op_name(op));
+    }
+    tn_ops_results_free(&r);
+    tn_ops_fini(&t);
+}
+
 static void more_unshard(void)
 {
+    check_cast(TN_OP_unshard, "{dp:I cp:I tp:I}");
+    check_cast(TN_OP_redistribute, "{dp:I cp:I tp:I}");
+    check_cast(TN_OP_kv_reduce, NULL);
     tn_ops t = tn_ops_begin(1, false);
     int32_t x = tn_ops_f32(&t, f32("5,7 {dp:0 cp:R tp:1}")),
             y = tn_ops_node(&t, TN_OP_unshard, NULL, "{dp:R cp:R tp:1}", 1, &x);
@@ -391,7 +423,7 @@ static void more_reduce(void)
 }
 
 const tn_op_test tn_op_test_unshard = {
-    .n_cases = 2, .build = build_unshard, .ref = copy, .more = more_unshard};
+    .n_cases = 2, .build = build_unshard, .ref = copy, .bf16 = 1e-9, .more = more_unshard};
 static void build_kv_reduce(tn_ops *t, int i)
 {
     static const char *const dims[] = {"2,3,2,8", "1,5,4,16 {dp:0 cp:R tp:2}"};
@@ -399,6 +431,7 @@ static void build_kv_reduce(tn_ops *t, int i)
     tn_ops_node(t, TN_OP_kv_reduce, NULL, NULL, 1, &x);
 }
 
-const tn_op_test tn_op_test_kv_reduce = {.n_cases = 2, .build = build_kv_reduce, .ref = copy};
+const tn_op_test tn_op_test_kv_reduce = {
+    .n_cases = 2, .build = build_kv_reduce, .ref = copy, .bf16 = 1e-9};
 const tn_op_test tn_op_test_reduce = {
     .n_cases = 2, .build = build_reduce, .ref = copy, .more = more_reduce};

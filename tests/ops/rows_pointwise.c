@@ -148,22 +148,32 @@ const tn_op_test tn_op_test_add = {.n_cases = N_DIMS,
                                    .ref = ref,
                                    .tolerance = 6e-8,
                                    .gradient = 1e-7,
+                                   .bf16 = 6e-8,
                                    .more = more_add};
-const tn_op_test tn_op_test_mul = {
-    .n_cases = N_DIMS, .build = build_mul, .ref = ref, .tolerance = 6e-8, .gradient = 1e-7};
+const tn_op_test tn_op_test_mul = {.n_cases = N_DIMS,
+                                   .build = build_mul,
+                                   .ref = ref,
+                                   .tolerance = 6e-8,
+                                   .gradient = 1e-7,
+                                   .bf16 = 6e-8};
 const tn_op_test tn_op_test_scale = {.n_cases = TN_COUNT(dims),
                                      .build = build_scale,
                                      .ref = ref,
                                      .tolerance = 1.2e-7,
-                                     .gradient = 1e-7};
+                                     .gradient = 1e-7,
+                                     .bf16 = 1.2e-7};
 const tn_op_test tn_op_test_unary = {.n_cases = 2 * N_FUNCTIONS,
                                      .build = build_unary,
                                      .ref = ref,
                                      .tolerance = 2e-7,
                                      .gradient = 2e-7,
+                                     .bf16 = 2e-7,
                                      .more = more_unary};
-const tn_op_test tn_op_test_unary_bwd = {
-    .n_cases = 2 * N_FUNCTIONS, .build = build_unary_bwd, .ref = ref, .tolerance = 4e-7};
+const tn_op_test tn_op_test_unary_bwd = {.n_cases = 2 * N_FUNCTIONS,
+                                         .build = build_unary_bwd,
+                                         .ref = ref,
+                                         .tolerance = 4e-7,
+                                         .bf16 = 4e-7};
 
 /* ---- fused */
 
@@ -179,6 +189,7 @@ static void ref_fused(const tn_ops_ref *r)
             for (int j = 0; j < s->n_in; j++)
                 arg[j] = s->in[j] < 0 ? r->in[-1 - s->in[j]][i] : reg[s->in[j]];
             reg[k] = instruction(s->op, s->f, s->by, arg[0], s->n_in > 1 ? arg[1] : 0);
+            reg[k] = tn_ops_stored(reg[k], tn_ops_out(r, 0)->dtype);
         }
         for (int k = 0; k < p.n_out; k++) r->out[k][i] = reg[p.out[k]];
     }
@@ -249,4 +260,5 @@ const tn_op_test tn_op_test_fused = {.n_cases = 2 * TN_COUNT(programs),
                                      .build = build_fused,
                                      .ref = ref_fused,
                                      .tolerance = 1e-6,
+                                     .bf16 = 1e-6,
                                      .more = more_fused};

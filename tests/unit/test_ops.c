@@ -60,7 +60,15 @@ static double as_double(const tn_graph *g, int32_t value, const unsigned char *b
         return n;
     }
     float f;
-    memcpy(&f, bytes + 4 * i, 4);
+    uint32_t u = 0;
+    uint16_t upper;
+    if (v->dtype == TN_BF16) {
+        memcpy(&upper, bytes + 2 * i, 2);
+        u = (uint32_t)upper << 16;
+    } else {
+        memcpy(&u, bytes + 4 * i, 4);
+    }
+    memcpy(&f, &u, 4);
     return (double)f;
 }
 
@@ -70,17 +78,25 @@ static bool near(double got, double want, double tolerance)
            fabs(got - want) <= tolerance * (1 + fabs(want)); /* a NaN is near nothing */
 }
 
-static void compare(const char *name, const tn_graph *g, int32_t value, const unsigned char *bytes,
-                    const double *want)
+/* The next bf16 is one in 128 to 256 away; of numbers that both have been rounded to it. */
+static bool neighbours(double got, double want, double tolerance)
+{
+    return fabs(got - want) <= fmax(fabs(got), fabs(want)) / 128 + tolerance * (1 + fabs(want));
+}
+
+static void compare(const char *name, const tn_ops *t, const tn_graph *g, int32_t value,
+                    const unsigned char *bytes, const double *want)
 {
     const tn_value *v = &g->values[value];
     tn_op_id op = (tn_op_id)g->nodes[v->node].op;
-    double tolerance = rows[op]->tolerance, worst = 0;
+    double tolerance = t->bf16 ? rows[op]->bf16 : rows[op]->tolerance, worst = 0;
     int64_t at = -1;
     for (int64_t i = 0; i < tn_value_elements(v); i++) {
         double got = as_double(g, value, bytes, i),
                error = fabs(got - want[i]) / (1 + fabs(want[i]));
-        if (near(got, want[i], tolerance) || (at >= 0 && error <= worst)) continue;
+        bool ok = v->dtype == TN_BF16 ? neighbours(got, want[i], tolerance)
+                                      : near(got, want[i], tolerance);
+        if (ok || (at >= 0 && error <= worst)) continue;
         worst = error;
         at = i;
     }
@@ -115,7 +131,7 @@ bool tn_ops_compute(const char *name, const tn_ops *t, int n, const int32_t *val
     tn_ops_run r = {name, copy, n, lowered, low->values[watch].node};
     if (ok) ok = tn_ops_run_everywhere(t, &r, out);
     for (int i = 0; ok && i < n; i++)
-        compare(name, low, lowered[i], out->bytes[i], doubles[lowered[i]]);
+        compare(name, t, low, lowered[i], out->bytes[i], doubles[lowered[i]]);
     tn_ops_doubles_free(doubles, low);
     tn_graph_destroy(low);
     return ok;
@@ -139,11 +155,12 @@ static bool may_take_over(const tn_graph *g, const tn_node *n)
     return false;
 }
 
-static void forward_case(const char *name, tn_op_id op, int i, bool through_nodes,
+static void forward_case(const char *name, tn_op_id op, int i, bool bf16, bool through_nodes,
                          tn_ops_results *out)
 {
     tn_ops t = tn_ops_begin((uint64_t)op * 100 + (uint64_t)i, through_nodes);
     kept k = {0};
+    t.bf16 = bf16;
     rows[op]->build(&t, i);
     const tn_node *n = &t.g->nodes[t.under_test];
     TN_CHECK_MSG(n->op == op, "%s: builds no %s", name, tn_op_name(op));
@@ -295,19 +312,27 @@ static void gradient_case(const char *name, tn_op_id op, int i)
     tn_ops_fini(&q.t);
 }
 
+static void run_case(tn_op_id op, int i, bool bf16)
+{
+    char name[64];
+    tn_ops_results plain = {0}, through = {0};
+    const char *what = bf16 ? " in bf16" : "";
+    snprintf(name, sizeof name, "%s case %d%s", tn_op_name(op), i, what);
+    forward_case(name, op, i, bf16, false, &plain);
+    snprintf(name, sizeof name, "%s case %d%s through nodes", tn_op_name(op), i, what);
+    forward_case(name, op, i, bf16, true, &through);
+    TN_CHECK_MSG(tn_ops_same(&plain, &through), "%s: other bits", name);
+    tn_ops_results_free(&plain);
+    tn_ops_results_free(&through);
+}
+
 static void run_row(tn_op_id op)
 {
     const tn_op_test *row = rows[op];
     for (int i = 0; i < row->n_cases; i++) {
         char name[64];
-        tn_ops_results plain = {0}, through = {0};
-        snprintf(name, sizeof name, "%s case %d", tn_op_name(op), i);
-        forward_case(name, op, i, false, &plain);
-        snprintf(name, sizeof name, "%s case %d through nodes", tn_op_name(op), i);
-        forward_case(name, op, i, true, &through);
-        TN_CHECK_MSG(tn_ops_same(&plain, &through), "%s: other bits", name);
-        tn_ops_results_free(&plain);
-        tn_ops_results_free(&through);
+        run_case(op, i, false);
+        if (row->bf16 > 0) run_case(op, i, true);
         snprintf(name, sizeof name, "gradient of %s case %d", tn_op_name(op), i);
         if (row->gradient > 0) gradient_case(name, op, i);
     }
