@@ -250,7 +250,9 @@ static void settle(mover *q)
         }
         for (int k = 0; k < n->n_in; k++) {
             int64_t p = g->values[tn_node_in(g, n, k)].node;
-            if (p >= q->begin && q->way[p] && q->slot[p] > q->slot[i]) q->slot[i] = q->slot[p];
+            if (p < q->begin || !q->way[p]) continue;
+            int64_t least = q->slot[p] == p ? p + 1 : q->slot[p]; /* it stands behind its guests */
+            if (least > q->slot[i]) q->slot[i] = least;
         }
     }
 }

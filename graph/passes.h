@@ -4,6 +4,7 @@
 #ifndef TN_GRAPH_PASSES_H
 #define TN_GRAPH_PASSES_H
 #include "graph/cost.h"
+#include "graph/reshard.h"
 
 TN_C_BEGIN
 
@@ -62,6 +63,11 @@ tn_status tn_pass_fuse(const tn_graph *in, tn_graph **out) TN_MUST_USE;
 /* 5. Storage: fp32 master parameters and their UNSHARD, optimizer state, the exact norm, clipping,
  * the update. */
 tn_status tn_pass_storage(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
+
+/* 5b. Exchanges that add pending sums become the steps that the planner finds, where those move
+ * fewer bytes and the links make up for the further meetings. Never changes canonical bits. */
+tn_status tn_pass_boundary(const tn_graph *in, const tn_reshard_links *links,
+                           tn_graph **out) TN_MUST_USE;
 
 /* 6. Recompute: clones the forward nodes of a block that its backward needs and that are not kept
  * in front of it. */

@@ -48,7 +48,7 @@ typedef struct search {
     bool pads[TN_N_AXES]; /* becomes P, was not */
     int64_t largest[TN_MAX_RANK][LISTS];
     uint64_t start, goal;
-    bool by_bytes;
+    bool by_bytes, inner_first;
     double limit_s; /* of by_axis, then of the best way yet: nothing above it is worth a look */
     node *nodes;
     int32_t n_nodes, cap_nodes, n_heap, table_mask;
@@ -253,6 +253,15 @@ static void offer_shards(search *q, int32_t at, const view *w)
         }
 }
 
+/* No axis that stays pending lies inside of one that is reduced now. */
+static bool from_inside(const search *q, const view *w, unsigned reduced)
+{
+    for (int a = q->n - 1; q->inner_first && a >= 0; a--)
+        if (w->what[a] == PENDING && !q->pads[a] && !(reduced >> a & 1))
+            return !(reduced & ((1u << a) - 1));
+    return true;
+}
+
 /* Reductions over every ordered choice of pending axes that begins with those of m. */
 static void offer_sums(search *q, int32_t at, const view *w, const move *m, unsigned used)
 {
@@ -262,9 +271,10 @@ static void offer_sums(search *q, int32_t at, const view *w, const move *m, unsi
         more.axes[more.n++] = (uint8_t)a;
         more.kind = TN_RESHARD_ALL_REDUCE;
         more.to = -1;
-        if (used < 1u << a) offer(q, at, w, &more); /* each set once */
+        bool right = from_inside(q, w, used | 1u << a);
+        if (right && used < 1u << a) offer(q, at, w, &more); /* each set once */
         more.kind = TN_RESHARD_REDUCE_SCATTER;
-        for (int d = 0; d < q->v->rank; d++) {
+        for (int d = 0; right && d < q->v->rank; d++) {
             more.to = (int8_t)d;
             offer(q, at, w, &more);
         }
@@ -564,9 +574,12 @@ tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, co
     q->start = pack(q, &v->layout);
     q->goal = pack(q, to);
     TN_TRY(by_axis(q, &plan));
+    q->inner_first = links->inner_first;
+    if (q->inner_first) q->limit_s = 1e300; /* one axis after the other need not be in that order */
     TN_TRY(get_tables(q, scratch));
     int32_t at = shortest(q, false);
-    if (at >= 0 && q->nodes[at].bytes > plan.by_axis_bytes) at = shortest(q, true);
+    if (at >= 0 && q->nodes[at].bytes > plan.by_axis_bytes && !q->inner_first)
+        at = shortest(q, true);
     if (at < 0) TN_FAIL(TN_FAILED, "reshard: no plan found");
     TN_TRY(write_plan(q, at, to, &plan));
     *out = plan;
@@ -575,7 +588,7 @@ tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, co
 
 tn_reshard_links tn_reshard_guess(const tn_mesh *mesh, int ranks_per_node)
 {
-    tn_reshard_links l;
+    tn_reshard_links l = {0};
     int64_t span = 1;
     for (int a = TN_N_AXES - 1; a >= 0; a--) {
         span *= mesh->size[a];

@@ -44,6 +44,8 @@ typedef struct tn_reshard_link { /* of one axis */
 
 typedef struct tn_reshard_links {
     tn_reshard_link axis[TN_N_AXES];
+    bool inner_first; /* pending axes are reduced from the innermost axis of the mesh outwards, so
+                         that the balanced tree over all members stays what it is */
 } tn_reshard_links;
 
 typedef struct tn_reshard_step {

@@ -2,13 +2,14 @@
 
 #include "engine/base/clock.h"
 #include "graph/op.h"
+#include "lua/inspect.h"
 #include "lua/model.h"
 
 #include <stdio.h>
 #include <string.h>
 
-const char *const tn_build_passes[] = {"trace",   "differentiate", "lower",   "fuse",
-                                       "storage", "recompute",     "overlap", NULL};
+const char *const tn_build_passes[] = {"trace",    "differentiate", "lower",   "fuse", "storage",
+                                       "boundary", "recompute",     "overlap", NULL};
 
 /* ------------------------------------------------------------ batch arithmetic */
 
@@ -201,6 +202,7 @@ static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_gra
     if (!strcmp(name, "lower")) return tn_pass_lower(g, out);
     if (!strcmp(name, "fuse")) return tn_pass_fuse(g, out);
     if (!strcmp(name, "storage")) return tn_pass_storage(g, &b->pass, out);
+    if (!strcmp(name, "boundary")) return tn_pass_boundary(g, &b->pass.machine.links, out);
     if (!strcmp(name, "recompute")) return tn_pass_recompute(g, &b->pass, out);
     return tn_pass_overlap(g, &b->pass, out);
 }
@@ -243,12 +245,6 @@ static tn_optimizer optimizer_of(const tn_recipe *r)
                                    : TN_OPTIMIZER_ADAMW;
 }
 
-static int ranks_per_node(const tn_recipe *r)
-{
-    return tn_recipe_is_set(r, "job.ranks_per_node") ? (int)tn_recipe_int(r, "job.ranks_per_node")
-                                                     : 8;
-}
-
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out)
 {
     build b = {.r = r, .o = o};
@@ -266,7 +262,7 @@ tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out
                        ? TN_F32
                        : TN_BF16,
         .machine = tn_cost_guess(&o->shape.mesh, strcmp(tn_recipe_device(r), "cpu") != 0,
-                                 ranks_per_node(r))};
+                                 tn_inspect_node(r))};
     if (o->kind == TN_BUILD_TRAIN) {
         b.pass.n_groups = tn_groups_count(b.groups);
         b.pass.groups = tn_groups_get(b.groups, 0);

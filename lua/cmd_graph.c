@@ -67,7 +67,7 @@ static tn_status check_pass(const char *name)
         if (!strcmp(tn_build_passes[i], name)) return TN_OK;
     TN_FAIL(TN_BAD_INPUT,
             "command line: --pass %s: no such pass; trace, differentiate, lower, fuse, storage, "
-            "recompute, overlap",
+            "boundary, recompute, overlap",
             name);
 }
 

@@ -17,7 +17,7 @@ TN_UNUSED static int draw(int n)
 }
 
 static const tn_reshard_links even_links = {
-    {{6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}}};
+    .axis = {{6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}, {6e-6, 1e-6, 1e9}}};
 
 TN_UNUSED static tn_value value_of(int rank, const int64_t *extent, tn_layout l)
 {

@@ -10,7 +10,7 @@ from testing import TOP, check, done, long_form, run, temporary
 
 recipes = sorted(glob.glob(os.path.join(TOP, "recipes", "*.lua")) + glob.glob(os.path.join(TOP, "tests", "models", "train_*.lua")) +
                  glob.glob(os.path.join(TOP, "tests", "bench", "*.lua")))
-PASSES = ["trace", "differentiate", "lower", "fuse", "storage", "recompute"]
+PASSES = ["trace", "differentiate", "lower", "fuse", "storage", "boundary", "recompute", "overlap"]
 
 with temporary() as folder:
     path = os.path.join(folder, "one.graph")

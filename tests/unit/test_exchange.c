@@ -1,10 +1,12 @@
 /* test_exchange.c - one exchange between any two placements, on real ranks: every element of a
- * rank's part of the result is the sum of the members' elements, or the holder's. And what
- * graph/traffic.c says that a rank receives is what the pieces say. */
+ * rank's part of the result is the sum of the members' elements, or the holder's; the steps that
+ * tn_pass_boundary makes of it have the same bits and receive no more; and what graph/traffic.c
+ * says that a rank receives is what the blocks say. */
 #include "engine/comm.h"
 #include "engine/device.h"
 #include "engine/exchange.h"
 #include "graph/op.h"
+#include "graph/passes.h"
 #include "graph/traffic.h"
 #include "tests/blocks.h"
 #include "tests/ranks.h"
@@ -153,8 +155,105 @@ static tn_status exchange(const pair *p, const tn_world *w, tn_comm *c, const tn
     return st;
 }
 
+/* ------------------------------------------------------------ in steps */
+
+static float noise(uint64_t i)
+{
+    i = (i + 1) * 0x9E3779B97F4A7C15u;
+    i ^= i >> 29;
+    i *= 0xBF58476D1CE4E5B9u;
+    return (float)(int32_t)(i >> 32) / (float)(1 << 20);
+}
+
+/* The pair as a graph, and what tn_pass_boundary makes of it where meetings cost nothing. */
+static tn_status split(const pair *p, tn_graph **out)
+{
+    static const tn_reshard_links links = {
+        .axis = {{0, 0, 1e9}, {0, 0, 1e9}, {0, 0, 1e9}, {0, 0, 1e9}}};
+    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = "x"}},
+                              {"kind", {.kind = 's', .u.s = "buffer"}}},
+                  grad = {"grad", {.kind = 'i', .u.i = 1}};
+    tn_graph *g;
+    int32_t x;
+    TN_TRY(tn_graph_create(p->mesh, (tn_order_grid){8, 8, 8}, true, &g));
+    tn_node_desc d = {
+        .op = TN_OP_state, .n_attrs = 2, .attrs = attrs, .layout = &p->v.layout, .like = &p->v};
+    tn_status st = tn_graph_add(g, &d, &x);
+    d = (tn_node_desc){.op = TN_OP_redistribute,
+                       .n_in = 1,
+                       .in = &x,
+                       .n_attrs = 1,
+                       .attrs = &grad,
+                       .path = "t",
+                       .layout = &p->to};
+    if (!st) st = tn_graph_add(g, &d, NULL);
+    if (!st) st = tn_pass_boundary(g, &links, out);
+    tn_graph_destroy(g);
+    return st;
+}
+
+/* All exchanges of the graph one after the other, each into the next place of region 1; where the
+ * last one leaves its result. */
+static tn_status run_steps(const tn_graph *g, const tn_world *w, tn_comm *c, const tn_device *d,
+                           int64_t *at)
+{
+    tn_arena arena = {0};
+    tn_place places[2 * TN_RESHARD_STEPS] = {{.region = 0}};
+    tn_program p = {.g = (tn_graph *)(uintptr_t)g, .local = g->values, .places = places};
+    tn_status st = TN_OK;
+    tn_mesh_coordinates(&g->mesh, w->rank, p.at);
+    *at = REGION;
+    for (int64_t i = 1; i < g->n_nodes && !st; i++, *at += REGION) {
+        const tn_exchange *x;
+        places[g->nodes[i].out0] = (tn_place){.region = 1, .offset = *at};
+        if (tn_node_is_exchange(g, &g->nodes[i])) {
+            st = tn_exchange_build(&p, &g->nodes[i], c, 0, &arena, &x);
+            if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
+        } else st = tn_error(TN_FAILED, "a step that moves nothing");
+    }
+    *at -= REGION;
+    tn_arena_fini(&arena);
+    return st;
+}
+
+/* Canonical sums: whatever the steps, the bits are those of one exchange. */
+static tn_status stepwise(const pair *p, const tn_world *w, tn_comm *c, const tn_device *d,
+                          float *mine, float *result, int *n_split)
+{
+    static int64_t index[MAX_ELEMENTS];
+    tn_arena arena = {0};
+    setup s;
+    tn_graph *g;
+    int64_t at = 0;
+    const tn_exchange *x;
+    set_up(&s, p, w->rank);
+    if (!tn_node_is_exchange(&s.g, &s.nodes[1])) return TN_OK;
+    TN_TRY(split(p, &g));
+    tn_status st = TN_OK;
+    if (g->n_nodes > 2) {
+        int64_t n = block_of(p, &p->v.layout, s.p.at, index);
+        uint64_t seed = 0;
+        for (int a = 0; a < TN_N_AXES; a++)
+            if (p->v.layout.type[a] == TN_TYPE_P) seed = seed * 8 + (uint64_t)s.p.at[a] + 1;
+        for (int64_t i = 0; i < n; i++) mine[i] = noise(seed * MAX_ELEMENTS + (uint64_t)index[i]);
+        st = tn_comm_sync(c, TN_COMM_WORLD, "filled", 0);
+        if (!st) st = tn_exchange_build(&s.p, &s.nodes[1], c, 0, &arena, &x);
+        if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
+        if (!st) st = run_steps(g, w, c, d, &at);
+        n = block_of(p, &p->to, s.p.at, index);
+        if (!st && memcmp(result, (char *)result + at, (size_t)n * 4) != 0)
+            st = fail(p, g->n_nodes - 1, 0, 0);
+        if (!st) st = tn_comm_sync(c, TN_COMM_WORLD, "read", 0);
+        ++*n_split;
+    }
+    tn_arena_fini(&arena);
+    tn_graph_destroy(g);
+    return st;
+}
+
 static tn_status ranks(const tn_world *w, const void *user)
 {
+    int n_split = 0;
     tn_comm *c;
     tn_device *d;
     void *mine, *result;
@@ -163,13 +262,15 @@ static tn_status ranks(const tn_world *w, const void *user)
     TN_TRY(tn_comm_open(w, 60, &c));
     TN_TRY(tn_device_cpu_create(&o, &d));
     TN_TRY(tn_comm_region(c, 0, REGION, &mine));
-    TN_TRY(tn_comm_region(c, 1, REGION, &result));
+    TN_TRY(tn_comm_region(c, 1, REGION * 2 * TN_RESHARD_STEPS, &result));
     tn_status st = TN_OK;
     for (int i = 0; i < PAIRS && !st; i++) {
         pair p;
         draw_pair(&p, i);
         st = exchange(&p, w, c, d, mine, result);
+        if (!st) st = stepwise(&p, w, c, d, mine, result, &n_split);
     }
+    if (!st && n_split < PAIRS / 5) st = tn_error(TN_FAILED, "only %d in steps", n_split);
     if (st) tn_comm_abort(c, tn_error_text());
     tn_device_destroy(d);
     tn_comm_close(c);
@@ -177,6 +278,30 @@ static tn_status ranks(const tn_world *w, const void *user)
 }
 
 /* ------------------------------------------------------------ what a rank receives */
+
+/* The steps never receive more than one exchange does, nor, where no order is asked for, than one
+ * axis after the other. */
+static void steps_pay(void)
+{
+    int saves = 0;
+    for (int i = 0; i < 1000; i++) {
+        pair p;
+        tn_graph *g;
+        tn_traffic_move m = {0};
+        int64_t direct = 0, bytes = 0;
+        draw_pair(&p, i);
+        if (tn_traffic_of_move(p.mesh, &p.v, &p.to, &m)) direct = m.bytes;
+        if (!TN_CHECK_OK(split(&p, &g))) continue;
+        for (int64_t k = 1; k < g->n_nodes; k++)
+            if (tn_traffic_of_node(g, &g->nodes[k], &m)) bytes += m.bytes;
+        TN_CHECK_MSG(bytes <= direct, "pair %d: %lld in steps, %lld in one", i, (long long)bytes,
+                     (long long)direct);
+        TN_CHECK(tn_layout_equal(&g->values[g->n_values - 1].layout, &p.to));
+        saves += bytes < direct;
+        tn_graph_destroy(g);
+    }
+    TN_CHECK_MSG(saves > 200, "steps save in %d of 1000", saves);
+}
 
 /* Counted element by element: whose copy is not here, once per member of a sum. */
 static int64_t counted(const pair *p, int rank)
@@ -232,6 +357,7 @@ int main(void)
     TN_CHECK_OK(ranks_run(RANKS, ranks, NULL, NULL));
     TN_CHECK(PAIRS > 0);
     traffic();
+    steps_pay();
     ranks_check_clean();
     return tn_test_done("exchange");
 }

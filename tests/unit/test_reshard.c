@@ -8,7 +8,7 @@
 
 static tn_reshard_links random_links(void)
 {
-    tn_reshard_links l;
+    tn_reshard_links l = {0};
     for (int a = 0; a < TN_N_AXES; a++)
         l.axis[a] = (tn_reshard_link){1e-7 * draw(100), 1e-8 * draw(400), 1e9 * (1 + draw(400))};
     return l;
