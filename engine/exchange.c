@@ -24,6 +24,7 @@ struct tn_exchange {
     const tn_node *n;
     tn_comm *comm;
     int group;
+    int meets;         /* tn_entry.meets */
     bool alone;        /* only this rank's own data: no meeting */
     tn_dtype from, to; /* they differ where fp32 is rounded to bf16 on arrival */
     tn_place src, dst;
@@ -203,10 +204,11 @@ static tn_status make_group(const builder *q, tn_exchange *x)
     return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
 }
 
-tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm, int first_region,
-                            tn_arena *arena, const tn_exchange **out)
+tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm *comm,
+                            int first_region, tn_arena *arena, const tn_exchange **out)
 {
     void *mem;
+    const tn_node *n = &p->g->nodes[entry->node];
     int32_t in = tn_node_in(p->g, n, 0);
     builder q = {.g = p->g, .a = &p->g->values[in], .b = &p->g->values[n->out0]};
     memcpy(q.at, p->at, sizeof q.at);
@@ -222,6 +224,7 @@ tn_status tn_exchange_build(const tn_program *p, const tn_node *n, tn_comm *comm
     tn_exchange *x = mem;
     *x = (tn_exchange){.p = p,
                        .n = n,
+                       .meets = entry->meets,
                        .comm = comm,
                        .from = (tn_dtype)q.a->dtype,
                        .to = (tn_dtype)q.b->dtype,
@@ -319,7 +322,8 @@ tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t micro
         x->src.offset + microbatch * x->src.microbatch_stride + chunk * x->src.chunk_stride;
     int64_t dst =
         x->dst.offset + microbatch * x->dst.microbatch_stride + chunk * x->dst.chunk_stride;
-    if (!x->alone) TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
+    if (!x->alone && x->meets & TN_MEETS_BEFORE)
+        TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
     for (int64_t i = 0; i < x->n_pieces; i++) {
         const piece *p = &x->pieces[i];
         job j = {.x = x, .p = p, .isa = cpu->isa, .per_run = (p->run + CHUNK - 1) / CHUNK};
@@ -328,5 +332,6 @@ tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t micro
         j.dst = (char *)tn_comm_peer(x->comm, tn_comm_rank(x->comm), x->dst.region) + dst;
         tn_pool_run(cpu->pool, p->n_runs * j.per_run, tile, &j);
     }
-    return x->alone ? TN_OK : tn_comm_sync(x->comm, x->group, what, 0);
+    return x->alone || !(x->meets & TN_MEETS_BEHIND) ? TN_OK
+                                                     : tn_comm_sync(x->comm, x->group, what, 0);
 }

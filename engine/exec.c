@@ -147,7 +147,8 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
                  .run = k->run,
                  .operands = o};
     if (exchange && e->m->comm)
-        TN_TRY(tn_exchange_build(e->p, n, e->m->comm, e->m->first_region, &e->arena, &b->exchange));
+        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, &e->arena,
+                                 &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));

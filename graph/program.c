@@ -9,6 +9,7 @@
 #include "graph/program.h"
 
 #include "graph/events.h"
+#include "graph/meetings.h"
 #include "graph/op.h"
 #include "graph/rewrite.h"
 
@@ -394,6 +395,7 @@ static tn_status plan(planner *q, int n_keep, const int32_t *keep)
     TN_TRY(pack_step(q));
     fill_places(q);
     TN_TRY(make_entries(q));
+    tn_meetings_join(p);
     return tn_events_build(p);
 }
 

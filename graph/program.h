@@ -43,9 +43,13 @@ typedef enum tn_stream {
     TN_N_STREAMS
 } tn_stream;
 
+enum { TN_MEETS_BEFORE = 1, TN_MEETS_BEHIND = 2 };
+
 typedef struct tn_entry {
     int32_t node;
     uint8_t stream; /* tn_stream */
+    uint8_t
+        meets; /* of an exchange: it begins, and ends, a meeting of its ranks (graph/meetings.h) */
 } tn_entry;
 
 /* Every run of `entry` waits for the latest run of `after`, an entry of another stream, that was

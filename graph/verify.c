@@ -19,13 +19,15 @@
  *     and casts nothing has none.
  * (7) Scalars (loss, label count, norm) are still there behind the program: they are reported.
  * (8) What is exchanged lies at one address on all ranks of the mesh, piece by piece.
- * (9) What two streams touch is ordered by streams and events (graph/events.h).
+ * (9) What two streams touch is ordered by streams and events (graph/events.h), and what ranks
+ * exchange in one meeting does not meet in memory (graph/meetings.h).
  *
  * The map is a tree over the borders of all places, where a node that is one content says so:
  * log n per access. */
 #include "graph/program.h"
 
 #include "graph/events.h"
+#include "graph/meetings.h"
 #include "graph/names.h"
 #include "graph/op.h"
 
@@ -506,5 +508,6 @@ tn_status tn_program_verify(const tn_program *p)
     tn_free(s.made);
     tn_free(s.border);
     tn_arena_fini(&s.arena);
-    return st ? st : tn_events_check(p);
+    if (!st) st = tn_events_check(p);
+    return st ? st : tn_meetings_check_joined(p);
 }

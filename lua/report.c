@@ -121,7 +121,7 @@ static void print_layout(const tn_session *s, tn_text *out)
 
 static void print_program(const tn_program *p, tn_text *out)
 {
-    int64_t on[TN_N_STREAMS] = {0};
+    int64_t on[TN_N_STREAMS] = {0}, meetings = 0;
     for (int64_t i = 0; i < p->n_entries; i++) on[p->entries[i].stream]++;
     tn_text_add(out, "program     %lld entries, %lld buffers", (long long)p->n_entries,
                 (long long)p->n_buffers);
@@ -129,7 +129,12 @@ static void print_program(const tn_program *p, tn_text *out)
         if (on[i])
             tn_text_add(out, ", %lld on stream %s", (long long)on[i],
                         tn_events_stream((tn_stream)i));
-    if (p->n_events) tn_text_add(out, ", %lld events", (long long)p->n_events);
+    for (int64_t i = 0; i < p->n_entries; i++)
+        if (p->entries[i].meets & TN_MEETS_BEFORE)
+            meetings += tn_cost_runs(p->g, &p->g->nodes[p->entries[i].node]);
+    if (p->n_events)
+        tn_text_add(out, ", %lld events, %lld meetings a step", (long long)p->n_events,
+                    (long long)meetings);
     tn_text_add(out, "\n");
 }
 

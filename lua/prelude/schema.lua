@@ -210,7 +210,7 @@ local sections = {
     { "reduce_grid", "list", default = { 8, 8, 8 }, count = 3, item = { "", "integer", min = 1, max = 256, power_of_two = true },
       doc = "fixed pieces of a sum {tp, seq, rows}: the largest layout that gives the same bits" },
     { "deterministic", "boolean", default = true, doc = "no op whose result depends on timing" },
-    { "verify", "boolean", default = false, doc = "check the program after every pass" },
+    { "verify", "boolean", default = true, doc = "prove before the run that the program is sound: memory, streams, meetings" },
     { "faults", "list", default = {}, item = { "", "text" }, doc = "failures to bring about, for tests" },
   } },
   { "device", doc = "what computes", short = "kind", keys = {

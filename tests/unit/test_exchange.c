@@ -140,7 +140,9 @@ static tn_status exchange(const pair *p, const tn_world *w, tn_comm *c, const tn
     TN_TRY(tn_comm_sync(c, TN_COMM_WORLD, "filled", 0));
     if (tn_node_is_exchange(&s.g, &s.nodes[1])) {
         const tn_exchange *x;
-        TN_TRY(tn_exchange_build(&s.p, &s.nodes[1], c, 0, &arena, &x));
+        TN_TRY(tn_exchange_build(
+            &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c, 0, &arena,
+            &x));
         TN_TRY(tn_exchange_run(x, &d->cpu, 0, 0));
     } else {
         memcpy(result, mine, (size_t)n * sizeof *mine); /* a view */
