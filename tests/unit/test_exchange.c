@@ -209,7 +209,9 @@ static tn_status run_steps(const tn_graph *g, const tn_world *w, tn_comm *c, con
         const tn_exchange *x;
         places[g->nodes[i].out0] = (tn_place){.region = 1, .offset = *at};
         if (tn_node_is_exchange(g, &g->nodes[i])) {
-            st = tn_exchange_build(&p, &g->nodes[i], c, 0, &arena, &x);
+            st = tn_exchange_build(
+                &p, &(tn_entry){(int32_t)i, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c,
+                0, &arena, &x);
             if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
         } else st = tn_error(TN_FAILED, "a step that moves nothing");
     }
@@ -239,7 +241,10 @@ static tn_status stepwise(const pair *p, const tn_world *w, tn_comm *c, const tn
             if (p->v.layout.type[a] == TN_TYPE_P) seed = seed * 8 + (uint64_t)s.p.at[a] + 1;
         for (int64_t i = 0; i < n; i++) mine[i] = noise(seed * MAX_ELEMENTS + (uint64_t)index[i]);
         st = tn_comm_sync(c, TN_COMM_WORLD, "filled", 0);
-        if (!st) st = tn_exchange_build(&s.p, &s.nodes[1], c, 0, &arena, &x);
+        if (!st)
+            st = tn_exchange_build(
+                &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c, 0,
+                &arena, &x);
         if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
         if (!st) st = run_steps(g, w, c, d, &at);
         n = block_of(p, &p->to, s.p.at, index);
