@@ -71,8 +71,12 @@ static bool first_bad(void *user, const tn_call *c)
     search *s = user;
     for (int i = 0; i < c->n->n_out; i++) {
         const tn_value *v = tn_call_out(c, i);
-        if (v->dtype != TN_F32 || (v->carried && c->order && c->order->depth_out != 1)) continue;
-        if (tn_finite_first(c->out[i], tn_value_elements(v)) < 0) continue;
+        const int64_t n = tn_value_elements(v);
+        if (v->carried && c->order && c->order->depth_out != 1) continue;
+        bool bad = v->dtype == TN_F32    ? tn_finite_first(c->out[i], n) >= 0
+                   : v->dtype == TN_BF16 ? tn_finite_first_bf16(c->out[i], n) >= 0
+                                         : false;
+        if (!bad) continue;
         s->output = i;
         return true;
     }

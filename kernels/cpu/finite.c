@@ -35,3 +35,16 @@ int64_t tn_finite_first(const float *x, int64_t n)
     }
     return -1;
 }
+
+int64_t tn_finite_first_bf16(const uint16_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t end = n - i < BLOCK ? n : i + BLOCK;
+        uint32_t any = 0;
+        for (int64_t k = i; k < end; k++) any |= (x[k] & 0x7fffu) + 0x80u;
+        if (!(any & 0x8000u)) continue;
+        for (int64_t k = i; k < end; k++)
+            if ((x[k] & 0x7f80u) == 0x7f80u) return k;
+    }
+    return -1;
+}

@@ -7,6 +7,7 @@ TN_C_BEGIN
 
 /* Index of the first NaN or infinity, -1 if there is none. */
 int64_t tn_finite_first(const float *x, int64_t n);
+int64_t tn_finite_first_bf16(const uint16_t *x, int64_t n);
 
 TN_C_END
 #endif

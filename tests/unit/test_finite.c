@@ -15,6 +15,15 @@ int main(void)
             x[at] = at % 3 == 0 ? NAN : at % 3 == 1 ? INFINITY : -INFINITY;
             TN_CHECK(tn_finite_first(x, n) == at);
         }
+        uint16_t *h = malloc((size_t)n * sizeof *h + 1);
+        if (!h) exit(1);
+        for (int64_t i = 0; i < n; i++) h[i] = i % 2 ? 0x7f7f : 0x8000; /* the largest; -0 */
+        TN_CHECK(tn_finite_first_bf16(h, n) == -1);
+        for (int64_t at = n - 1; at >= 0; at--) {
+            h[at] = at % 3 == 0 ? 0x7fc0 : at % 3 == 1 ? 0x7f80 : 0xff80;
+            TN_CHECK(tn_finite_first_bf16(h, n) == at);
+        }
+        free(h);
         tn_test_free(values);
         free(x);
     }
