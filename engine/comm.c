@@ -169,7 +169,12 @@ static int missing(const tn_comm_page *p, int slot, uint32_t want)
 static int to_blame(const tn_comm_page *p, int late)
 {
     for (int hops = 0; hops < TN_COMM_MAX_RANKS; hops++) {
-        int slot = atomic_load(&p->rank[late].waits) - 1, next;
+        int slot = atomic_load(&p->rank[late].waits) - 1,
+            next = atomic_load(&p->rank[late].waits_for) - 1;
+        if (next >= 0) {
+            late = next;
+            continue;
+        }
         if (slot < 0 || (next = missing(p, slot, atomic_load(&p->rank[late].arrived[slot]))) < 0)
             return late;
         late = next;
@@ -296,6 +301,66 @@ tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes)
                     &me->waits,
                     0); /* who failed still waits, for the recorder and for the others' blame */
         }
+    }
+    if (!st) e->leave_s = tn_clock_s();
+    return st;
+}
+
+/* ------------------------------------------------------------ flags */
+
+static tn_comm_page_event *note_pair(tn_comm *c, int rank, const char *what, int64_t bytes)
+{
+    tn_comm_page_event *e = note(c, TN_COMM_WORLD, what, bytes);
+    e->mask = (uint64_t)1 << c->w.rank | (uint64_t)1 << rank;
+    e->sequence = 0;
+    return e;
+}
+
+void tn_comm_post(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank, const char *what,
+                  int64_t bytes)
+{
+    tn_comm_page_event *e = note_pair(c, rank, what, bytes);
+    atomic_store(flag, value);
+    syscall(SYS_futex, flag, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    e->leave_s = tn_clock_s();
+}
+
+/* As sleep_in, for one rank's flag. */
+static tn_status sleep_for(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank,
+                           const char *what)
+{
+    double now = tn_clock_s(), deadline = now + c->timeout_s, look = now + 0.5;
+    for (;;) {
+        struct timespec nap = {0, 50 * 1000 * 1000};
+        uint32_t seen = atomic_load(flag);
+        if (seen == value) return TN_OK;
+        if (atomic_load(&c->page->aborted) > 0) return aborted(c);
+        if (now > look) {
+            int culprit = to_blame(c->page, rank);
+            if (culprit >= 0 && is_gone(c->page, culprit) && atomic_load(flag) != value)
+                return gave_up(c, rank, what, false);
+            look = now + 0.5;
+        }
+        if (now > deadline) return gave_up(c, rank, what, true);
+        syscall(SYS_futex, flag, FUTEX_WAIT, seen, &nap, NULL, 0);
+        double after = tn_clock_s();
+        if (after - now > 1) deadline += after - now;
+        now = after;
+    }
+}
+
+tn_status tn_comm_await(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank,
+                        const char *what, int64_t bytes)
+{
+    tn_comm_page_rank *me = &c->page->rank[c->w.rank];
+    tn_comm_page_event *e = note_pair(c, rank, what, bytes);
+    tn_status st = TN_OK;
+    int spin = 0;
+    while (spin < c->spins && atomic_load_explicit(flag, memory_order_acquire) != value) spin++;
+    if (spin == c->spins) {
+        atomic_store(&me->waits_for, 1 + rank);
+        st = sleep_for(c, flag, value, rank, what);
+        if (!st) atomic_store(&me->waits_for, 0);
     }
     if (!st) e->leave_s = tn_clock_s();
     return st;

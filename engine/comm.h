@@ -10,6 +10,8 @@
 #define TN_ENGINE_COMM_H
 #include "engine/world.h"
 
+#include <stdatomic.h>
+
 TN_C_BEGIN
 
 typedef struct tn_comm tn_comm;
@@ -37,6 +39,13 @@ tn_status tn_comm_group(tn_comm *c, const int *ranks, int n, int *group_out) TN_
  * flight recorder and for errors. */
 tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes) TN_MUST_USE;
 enum { TN_COMM_WORLD = 0 }; /* the group of all ranks */
+
+/* A flag in a shared region. post: what this rank wrote before is visible to who sees the value, and
+ * who waits for it wakes. await: until the flag has that value; `rank` posts it. */
+void tn_comm_post(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank, const char *what,
+                  int64_t bytes);
+tn_status tn_comm_await(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank,
+                        const char *what, int64_t bytes) TN_MUST_USE;
 
 /* All ranks hold the same value, or TN_BAD_INPUT names two that do not. */
 tn_status tn_comm_agree(tn_comm *c, const char *what, uint64_t value) TN_MUST_USE;

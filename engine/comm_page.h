@@ -39,6 +39,7 @@ typedef struct tn_comm_page_rank {
     _Atomic int64_t bytes[TN_COMM_MAX_REGIONS];
     _Atomic uint64_t word; /* of tn_comm_agree */
     _Atomic int waits;     /* 1 + the group it waits in */
+    _Atomic int waits_for; /* 1 + the rank whose flag it waits for */
     _Atomic int ended;     /* 1 + its wait status, from the launcher */
     _Atomic int logged;    /* its output goes to its own log file */
     _Atomic uint32_t n_events;

@@ -25,6 +25,7 @@ struct tn_exchange {
     tn_comm *comm;
     int group;
     int meets;         /* tn_entry.meets */
+    int first_rank;    /* of the world: the ranks of this pipeline rank follow it */
     bool alone;        /* only this rank's own data: no meeting */
     tn_dtype from, to; /* they differ where fp32 is rounded to bf16 on arrival */
     tn_place src, dst;
@@ -198,14 +199,15 @@ static tn_status make_group(const builder *q, tn_exchange *x)
             bool far = q->moved[a] && (src == TN_TYPE_P || (src == TN_TYPE_S && q->heads != 1));
             in &= far || (q->shared && a == TN_AXIS_TP) || other[a] == q->at[a];
         }
-        if (in) ranks[n++] = r;
+        if (in) ranks[n++] = x->first_rank + r;
     }
     x->alone = n == 1;
     return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
 }
 
 tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm *comm,
-                            int first_region, tn_arena *arena, const tn_exchange **out)
+                            int first_region, int64_t mail_base, tn_arena *arena,
+                            const tn_exchange **out)
 {
     void *mem;
     const tn_node *n = &p->g->nodes[entry->node];
@@ -230,6 +232,8 @@ tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm 
                        .to = (tn_dtype)q.b->dtype,
                        .src = p->places[in],
                        .dst = p->places[n->out0]};
+    if (p->pipeline) x->first_rank = p->pipeline->rank * tn_mesh_ranks(&p->g->mesh);
+    if (x->src.region == TN_REGION_MAIL) x->src.offset += mail_base;
     x->src.region = (int8_t)(x->src.region + first_region);
     x->dst.region = (int8_t)(x->dst.region + first_region);
     TN_TRY(make_group(&q, x));
@@ -318,17 +322,17 @@ tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t micro
                           int64_t chunk)
 {
     const char *what = x->n->path[0] ? x->n->path : tn_op_name((tn_op_id)x->n->op);
-    int64_t src =
-        x->src.offset + microbatch * x->src.microbatch_stride + chunk * x->src.chunk_stride;
-    int64_t dst =
-        x->dst.offset + microbatch * x->dst.microbatch_stride + chunk * x->dst.chunk_stride;
+    int64_t src = tn_program_offset(x->p, &x->src, microbatch, chunk),
+            dst = tn_program_offset(x->p, &x->dst, microbatch, chunk);
     if (!x->alone && x->meets & TN_MEETS_BEFORE)
         TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
     for (int64_t i = 0; i < x->n_pieces; i++) {
         const piece *p = &x->pieces[i];
         job j = {.x = x, .p = p, .isa = cpu->isa, .per_run = (p->run + CHUNK - 1) / CHUNK};
         for (int k = 0; k < p->n_src; k++)
-            j.src[k] = (const char *)tn_comm_peer(x->comm, p->rank[k], x->src.region) + src;
+            j.src[k] =
+                (const char *)tn_comm_peer(x->comm, x->first_rank + p->rank[k], x->src.region) +
+                src;
         j.dst = (char *)tn_comm_peer(x->comm, tn_comm_rank(x->comm), x->dst.region) + dst;
         tn_pool_run(cpu->pool, p->n_runs * j.per_run, tile, &j);
     }

@@ -1,6 +1,7 @@
 #include "engine/exec.h"
 
 #include "engine/exchange.h"
+#include "engine/mail.h"
 #include "graph/op.h"
 #include "graph/passes.h"
 
@@ -8,13 +9,15 @@
 
 typedef struct operand {
     char *base;
-    int64_t microbatch_stride, chunk_stride;
+    int64_t microbatch_stride, chunk_stride, slot_bytes;
+    const int32_t *slot; /* by microbatch; NULL: one place */
 } operand;
 
 typedef struct bound { /* one entry, bound */
     tn_call call;
     void (*run)(const tn_call *c);
     const tn_exchange *exchange; /* instead of run */
+    const tn_letter *letter;     /* instead of run */
     const operand *operands;     /* inputs, then outputs */
     const tn_order_run *runs;    /* by iteration, or one for all */
     int64_t run_stride;          /* 1: by iteration, 0: one */
@@ -25,7 +28,8 @@ struct tn_exec {
     const tn_program *p;
     tn_arena arena;
     bound *entries;
-    int64_t update; /* first optimizer entry */
+    int64_t update;    /* first optimizer entry */
+    int64_t mail_base; /* where this program's mail begins in this rank's */
     tn_cpu cpu;
     tn_step step;
     /* the token sum's runs, shared by all nodes of a scope */
@@ -114,8 +118,12 @@ static tn_status bind_value(const tn_exec *e, int32_t v, operand *out)
     const tn_program *p = e->p;
     const tn_place *at = &p->places[v];
     const tn_node *first = &p->g->nodes[p->g->values[p->buffers[at->buffer].value].node];
-    *out = (operand){(char *)e->m->base[at->region] + at->offset, at->microbatch_stride,
-                     at->chunk_stride};
+    *out = (operand){.base = (char *)e->m->base[at->region] + at->offset,
+                     .microbatch_stride = at->microbatch_stride,
+                     .chunk_stride = at->chunk_stride,
+                     .slot_bytes = at->slot_bytes,
+                     .slot = at->saved < 0 ? NULL : p->saved[at->saved].slot};
+    if (at->region == TN_REGION_MAIL) out->base += e->mail_base;
     if (at->region == TN_REGION_PROCESS && p != e->m->owner)
         TN_TRY(owner_place(e, first, &out->base));
     return TN_OK;
@@ -146,8 +154,10 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
                           .step = &e->step},
                  .run = k->run,
                  .operands = o};
-    if (exchange && e->m->comm)
-        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, &e->arena,
+    if (n->op == TN_OP_send || n->op == TN_OP_recv)
+        TN_TRY(tn_letter_build(e->p, entry->node, e->m, &e->arena, &b->letter));
+    else if (exchange && e->m->comm)
+        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, e->mail_base, &e->arena,
                                  &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
@@ -228,10 +238,13 @@ tn_status tn_memory_create(tn_device *d, tn_comm *comm, int first_region,
         st = tn_exec_scratch_bytes(programs[i], d, &scratch);
         if (scratch > m->scratch_bytes) m->scratch_bytes = scratch;
         for (int r = 0; r < TN_N_REGIONS; r++)
-            if ((r != TN_REGION_PROCESS || i == 0) && programs[i]->region_bytes[r] > m->bytes[r])
+            if (r == TN_REGION_MAIL) m->bytes[r] += programs[i]->region_bytes[r];
+            else if ((r != TN_REGION_PROCESS || i == 0) &&
+                     programs[i]->region_bytes[r] > m->bytes[r])
                 m->bytes[r] = programs[i]->region_bytes[r];
     }
-    for (int r = 0; r < TN_N_REGIONS && !st; r++) st = get_region(m, r);
+    for (int r = 0; r < TN_N_REGIONS && !st; r++)
+        if (m->comm || m->bytes[r]) st = get_region(m, r);
     if (!st) st = d->ops->alloc(d, m->scratch_bytes, &m->scratch);
     if (st) {
         tn_memory_destroy(m);
@@ -245,7 +258,7 @@ void tn_memory_destroy(tn_memory *m)
 {
     if (!m) return;
     for (int r = 0; r < TN_N_REGIONS && !m->comm; r++)
-        m->device->ops->free(m->device, m->base[r], m->bytes[r]);
+        if (m->base[r]) m->device->ops->free(m->device, m->base[r], m->bytes[r]);
     m->device->ops->free(m->device, m->scratch, m->scratch_bytes);
     tn_free(m);
 }
@@ -260,7 +273,10 @@ tn_status tn_exec_create(tn_memory *m, const tn_program *p, tn_exec **out)
     e->cpu = m->device->cpu;
     e->cpu.scratch = m->scratch;
     e->cpu.scratch_bytes = (size_t)m->scratch_bytes;
+    if (p->pipeline) e->mail_base = m->mail_used[p->pipeline->rank];
     tn_status st = bind(e);
+    for (int r = 0; p->pipeline && r < p->pipeline->n_ranks; r++)
+        m->mail_used[r] += p->pipeline->mail_bytes[r];
     if (st) {
         tn_exec_destroy(e);
         return st;
@@ -286,6 +302,12 @@ typedef struct walk {
     int32_t found;
 } walk;
 
+static void *address(const operand *o, int64_t mb, int64_t chunk)
+{
+    char *at = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
+    return o->slot ? at + o->slot[mb] * o->slot_bytes : at;
+}
+
 static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
 {
     bool alone = !w->e->m->comm;
@@ -294,14 +316,13 @@ static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int6
         bound *b = &w->e->entries[i];
         const operand *o = b->operands;
         tn_call *c = &b->call;
-        for (int k = 0; k < c->n->n_in; k++, o++)
-            c->in[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
-        for (int k = 0; k < c->n->n_out; k++, o++)
-            c->out[k] = o->base + mb * o->microbatch_stride + chunk * o->chunk_stride;
+        for (int k = 0; k < c->n->n_in; k++) c->in[k] = address(o++, mb, chunk);
+        for (int k = 0; k < c->n->n_out; k++) c->out[k] = address(o++, mb, chunk);
         int64_t chunks = c->n->scope == TN_SCOPE_CHUNK ? w->e->p->g->n_chunks : 1;
         c->iteration = mb * chunks + (chunks > 1 ? chunk : 0);
         if (b->runs) c->order = &b->runs[c->iteration * b->run_stride];
-        if (b->exchange) TN_TRY(tn_exchange_run(b->exchange, &w->e->cpu, mb, chunk));
+        if (b->letter) TN_TRY(tn_letter_run(b->letter, c, w->e->m->runs, mb));
+        else if (b->exchange) TN_TRY(tn_exchange_run(b->exchange, &w->e->cpu, mb, chunk));
         else b->run(c);
         if (w->hook && w->found < 0 && w->hook(w->user, c))
             w->found = (int32_t)(c->n - w->e->p->g->nodes);
@@ -309,16 +330,32 @@ static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int6
     return TN_OK;
 }
 
+/* A segment for a microbatch: the loss chunks in it, if they lie there, as often as there are. */
+static tn_status run_action(walk *w, const tn_action *a)
+{
+    const tn_program *p = w->e->p;
+    const tn_segment *s = &p->segments[a->segment];
+    bool chunks = s->begin <= p->chunk && p->chunk_end <= s->end;
+    if (!chunks) return run_range(w, s->begin, s->end, a->microbatch, 0);
+    TN_TRY(run_range(w, s->begin, p->chunk, a->microbatch, 0));
+    for (int64_t c = 0; c < p->g->n_chunks; c++)
+        TN_TRY(run_range(w, p->chunk, p->chunk_end, a->microbatch, c));
+    return run_range(w, p->chunk_end, s->end, a->microbatch, 0);
+}
+
+/* The ranks of a pipeline begin a run together: none has letters of the next while another reads
+ * those of the last. */
 static tn_status run_all(walk *w)
 {
     const tn_program *p = w->e->p;
-    TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
-    for (int64_t m = 0; m < p->g->n_microbatches; m++) {
-        TN_TRY(run_range(w, p->microbatch, p->chunk, m, 0));
-        for (int64_t c = 0; c < p->g->n_chunks; c++)
-            TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
-        TN_TRY(run_range(w, p->chunk_end, p->tail, m, 0));
+    tn_memory *m = w->e->m;
+    if (p->pipeline && m->comm && w->from == 0) {
+        m->runs++;
+        TN_TRY(tn_comm_sync(m->comm, TN_COMM_WORLD, "the step's begin", 0));
     }
+    TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
+    for (int64_t i = 0; i < p->n_actions && w->from < p->tail; i++)
+        TN_TRY(run_action(w, &p->actions[i]));
     return run_range(w, p->tail, p->n_entries, 0, 0);
 }
 
@@ -348,10 +385,12 @@ tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_
     return TN_OK;
 }
 
-void *tn_exec_peer(const tn_exec *e, int rank, int32_t value)
+void *tn_exec_peer(const tn_exec *e, const tn_program *p, int rank, int32_t value)
 {
-    const tn_place *at = &e->p->places[value];
-    if (!e->m->comm || rank == tn_comm_rank(e->m->comm)) return tn_exec_value(e, value);
+    const tn_place *at = &p->places[value];
+    if (!e->m->comm) return tn_exec_value(e, value);
+    if (p->pipeline) rank += p->pipeline->rank * tn_mesh_ranks(&p->g->mesh);
+    if (p == e->p && rank == tn_comm_rank(e->m->comm)) return tn_exec_value(e, value);
     return (char *)tn_comm_peer(e->m->comm, rank, e->m->first_region + at->region) + at->offset;
 }
 

@@ -24,6 +24,8 @@ typedef struct tn_memory {
     const tn_program *owner;
     void *base[TN_N_REGIONS];
     int64_t bytes[TN_N_REGIONS];
+    int64_t mail_used[TN_COMM_MAX_RANKS]; /* by pipeline rank: by the programs that were created */
+    uint32_t runs;                        /* of any program: what the flags of the mail count */
     void *scratch; /* of the kernels, one at a time */
     int64_t scratch_bytes;
 } tn_memory;
@@ -53,8 +55,9 @@ tn_status tn_exec_run(tn_exec *e, tn_exec_part part,
 tn_status tn_exec_search(tn_exec *e, tn_exec_part part, const tn_step *step, tn_exec_hook hook,
                          void *user, int32_t *node_out) TN_MUST_USE;
 
-/* Where another rank's program has that value (iteration 0). */
-void *tn_exec_peer(const tn_exec *e, int rank, int32_t value);
+/* Where a rank has a value (iteration 0): p is this program, or the one of another pipeline rank, and
+ * rank one of the ranks of its stages. Of other programs only states and the step can be read. */
+void *tn_exec_peer(const tn_exec *e, const tn_program *p, int rank, int32_t value);
 
 /* The memory of a value in iteration 0, and of an input or state by name (NULL: the program has
  * none of that name). */

@@ -33,10 +33,9 @@ double tn_train_loss(const tn_exec *e)
 {
     const tn_graph *g = tn_exec_program(e)->g;
     int64_t n = tn_train_valid_tokens(e);
-    for (int64_t i = 0; i < g->n_nodes && n; i++) {
+    for (int64_t i = g->n_nodes - 1; i >= 0 && n; i--) {
         const tn_node *q = &g->nodes[i];
-        if (q->op != TN_OP_redistribute || q->scope != TN_SCOPE_TAIL) continue;
-        if (g->nodes[g->values[tn_node_in(g, q, 0)].node].op == TN_OP_loss_sum)
+        if (q->op == TN_OP_redistribute && q->scope == TN_SCOPE_TAIL && !strcmp(q->path, "loss"))
             return tn_exact_get(tn_exec_value(e, q->out0)) / (double)n;
     }
     return 0;

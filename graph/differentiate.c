@@ -62,6 +62,13 @@ static tn_status contribute(sweep *s, const tn_node *n, int32_t value, int32_t g
     return TN_OK;
 }
 
+/* A sum of gradients is made on the earlier stage, whose backward comes later. */
+static int earlier_stage(const tn_graph *g, int32_t a, int32_t b)
+{
+    int i = g->nodes[g->values[a].node].stage, k = g->nodes[g->values[b].node].stage;
+    return i < k ? i : k;
+}
+
 /* The complete gradient of a value: its contributions added in trace order; -1 if there is none. */
 static tn_status total(sweep *s, const tn_node *producer, int32_t value, int32_t *out)
 {
@@ -77,7 +84,7 @@ static tn_status total(sweep *s, const tn_node *producer, int32_t value, int32_t
                           .path = producer->path,
                           .phase = TN_PHASE_B,
                           .scope = (tn_scope)producer->scope,
-                          .stage = producer->stage};
+                          .stage = earlier_stage(s->r.g, in[0], in[1])};
         TN_TRY(tn_graph_add(s->r.g, &d, &sum));
     }
     *out = sum;
@@ -135,7 +142,7 @@ static tn_status reduce_param(sweep *s, int64_t index)
                           .path = n.path,
                           .phase = TN_PHASE_OPT,
                           .scope = TN_SCOPE_TAIL,
-                          .stage = n.stage,
+                          .stage = g->nodes[g->values[s->items[c].grad].node].stage,
                           .layout = &to};
         TN_TRY(tn_graph_add(g, &d, &one));
         in[1] = one;

@@ -4,6 +4,7 @@
 #include "graph/passes.h"
 #include "graph/program.h"
 #include "graph/rewrite.h"
+#include "graph/stages.h"
 
 /* The parts of a sum over a parameter dim: only a dim that the tables place on an axis can be split
  * by a layout; the others are one chain (docs/decisions/0002-one-chain.md). */
@@ -212,6 +213,11 @@ static tn_status reduce_loss(tn_rewrite *r)
                           .scope = TN_SCOPE_TAIL,
                           .stage = n->stage,
                           .layout = &whole};
+        int32_t loss;
+        TN_TRY(tn_graph_add(r->g, &d, &loss));
+        if (!n->stage) continue;
+        d.in = &loss; /* every stage reports it */
+        d.stage = TN_STAGE_ALL;
         TN_TRY(tn_graph_add(r->g, &d, NULL));
     }
     return TN_OK;

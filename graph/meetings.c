@@ -19,7 +19,11 @@ static unsigned axes_of(const tn_graph *g, const tn_node *n)
 /* The loop that an entry is in: two of one meeting are in the same. */
 static int part_of(const tn_program *p, int64_t i)
 {
-    return i < p->microbatch ? 0 : i < p->chunk ? 1 : i < p->chunk_end ? 2 : i < p->tail ? 3 : 4;
+    int s = 0;
+    if (i < p->microbatch) return 0;
+    if (i >= p->tail) return 1;
+    while (s + 1 < p->n_segments && i >= p->segments[s].end) s++;
+    return 2 + 3 * s + (i < p->chunk ? 0 : i < p->chunk_end ? 1 : 2);
 }
 
 /* ------------------------------------------------------------ buckets */

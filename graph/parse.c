@@ -343,7 +343,8 @@ static tn_status place(reader *r, line *l)
     TN_TRY(one_of(r, phases, 5, &l->phase));
     TN_TRY(one_of(r, scopes, 4, &l->scope));
     if (!eat(r, "s")) return bad(r, "no stage", "s0");
-    TN_TRY(integer(r, 0, 32767, &l->stage));
+    if (eat(r, "*")) l->stage = -1;
+    else TN_TRY(integer(r, 0, 32767, &l->stage));
     l->parts = 0;
     if (eat(r, "order=tokens")) {
         l->order = TN_ORDER_OVER_TOKENS;

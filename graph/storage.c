@@ -8,6 +8,7 @@
 #include "graph/op.h"
 #include "graph/passes.h"
 #include "graph/rewrite.h"
+#include "graph/stages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32
     int backward = user->phase != TN_PHASE_F && user->scope != TN_SCOPE_CHUNK &&
                    s->o->unshard == TN_UNSHARD_ALWAYS;
     int32_t *known = &s->unsharded[backward][old_value];
-    if (*known < 0) {
+    const tn_graph *g = s->r.g;
+    if (*known < 0 || g->nodes[g->values[*known].node].stage != user->stage) {
         const tn_value *v = &s->r.old->values[old_value];
         tn_named_attr attr = {"dtype", {.kind = 's', .u.s = tn_dtype_name((tn_dtype)v->dtype)}};
         tn_node_desc d = {.op = TN_OP_unshard,
@@ -203,23 +205,44 @@ static tn_status update(store *s, int32_t old_value, int32_t m, int32_t v, int32
     return add_tail(s, p, TN_OP_adamw, 5, in, TN_COUNT(attrs), attrs, NULL, NULL);
 }
 
+/* The exact sum over the gradients of one stage, complete on its ranks; -1: it has no parameters.
+ */
+static tn_status norm_of_stage(store *s, int stage, int32_t *out)
+{
+    const tn_graph *old = s->r.old;
+    int32_t norm[2] = {-1, -1};
+    tn_node like = {.path = "", .stage = (int16_t)stage};
+    tn_layout whole = tn_layout_all(TN_TYPE_R);
+    for (int64_t k = 0; k < s->n_params; k++) {
+        int32_t v = s->params[k];
+        const tn_node *p = &old->nodes[old->values[v].node];
+        if (p->stage != stage) continue;
+        norm[0] = s->grad[v];
+        TN_TRY(add_tail(s, p, TN_OP_norm_sum, norm[1] < 0 ? 1 : 2, norm, 0, NULL, NULL, &norm[1]));
+    }
+    *out = norm[1];
+    if (*out < 0) return TN_OK;
+    return add_tail(s, &like, TN_OP_redistribute, 1, out, 0, NULL, &whole, out);
+}
+
 /* norm_sum over every gradient, its reduction, clip; then the update of every parameter. */
 static tn_status finish(store *s, const int32_t *moments)
 {
     const tn_graph *old = s->r.old;
-    int32_t norm[2] = {-1, -1}, coef, last = -1;
-    for (int64_t k = 0; k < s->n_params; k++) {
-        int32_t v = s->params[k];
-        norm[0] = s->grad[v];
-        TN_TRY(add_tail(s, &old->nodes[old->values[v].node], TN_OP_norm_sum, last < 0 ? 1 : 2, norm,
-                        0, NULL, NULL, &last));
-        norm[1] = last;
-    }
-    if (last < 0) TN_FAIL(TN_BAD_INPUT, "model: it has no parameters; nothing to train");
-    tn_layout whole = tn_layout_all(TN_TYPE_R);
+    int32_t coef, sum[2] = {-1, -1};
+    int last_stage = 0;
+    for (int64_t i = 0; i < old->n_nodes; i++)
+        if (old->nodes[i].stage > last_stage) last_stage = old->nodes[i].stage;
+    tn_node everywhere = {.path = "", .stage = (int16_t)(last_stage ? TN_STAGE_ALL : 0)};
     tn_named_attr max_norm = num("max_norm", s->o->max_norm);
-    TN_TRY(add_tail(s, NULL, TN_OP_redistribute, 1, &last, 0, NULL, &whole, &last));
-    TN_TRY(add_tail(s, NULL, TN_OP_clip, 1, &last, 1, &max_norm, NULL, &coef));
+    for (int stage = 0; stage <= last_stage; stage++) {
+        TN_TRY(norm_of_stage(s, stage, &sum[1]));
+        if (sum[1] < 0) continue;
+        if (sum[0] < 0) sum[0] = sum[1];
+        else TN_TRY(add_tail(s, &everywhere, TN_OP_exact_add, 2, sum, 0, NULL, NULL, &sum[0]));
+    }
+    if (sum[0] < 0) TN_FAIL(TN_BAD_INPUT, "model: it has no parameters; nothing to train");
+    TN_TRY(add_tail(s, &everywhere, TN_OP_clip, 1, sum, 1, &max_norm, NULL, &coef));
     for (int64_t k = 0; k < s->n_params; k++)
         TN_TRY(update(s, s->params[k], moments[2 * k], moments[2 * k + 1], coef));
     return TN_OK;

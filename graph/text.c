@@ -63,7 +63,9 @@ static void print_node(const tn_graph *g, const tn_node *n, const char **names, 
         tn_text_add(out, "%s%%%s", i ? ", " : "", names[tn_node_in(g, n, i)]);
     tn_text_add(out, ")");
     print_attrs(g, n, out);
-    tn_text_add(out, " @%s %s %s s%d", n->path, phases[n->phase], scopes[n->scope], n->stage);
+    tn_text_add(out, " @%s %s %s ", n->path, phases[n->phase], scopes[n->scope]);
+    if (n->stage < 0) tn_text_add(out, "s*");
+    else tn_text_add(out, "s%d", n->stage);
     if (n->order == TN_ORDER_OVER_PARAM) tn_text_add(out, " order=param:%d", n->parts);
     if (n->order == TN_ORDER_OVER_TOKENS) tn_text_add(out, " order=tokens");
     tn_text_add(out, "\n");

@@ -124,7 +124,7 @@ static bool shared_heads(const tn_graph *g, const tn_node *n, tn_traffic_move *o
 
 bool tn_traffic_of_node(const tn_graph *g, const tn_node *n, tn_traffic_move *out)
 {
-    if (!tn_node_is_exchange(g, n)) return false;
+    if (!tn_node_is_exchange(g, n) || n->op == TN_OP_send || n->op == TN_OP_recv) return false;
     if (n->op == TN_OP_heads || n->op == TN_OP_merge_heads || n->op == TN_OP_kv_reduce)
         return shared_heads(g, n, out);
     return tn_traffic_of_move(&g->mesh, &g->values[tn_node_in(g, n, 0)], &g->values[n->out0].layout,

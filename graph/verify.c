@@ -22,6 +22,11 @@
  * (9) What two streams touch is ordered by streams and events (graph/events.h), and what ranks
  * exchange in one meeting does not meet in memory (graph/meetings.h).
  *
+ * (9) With a pipeline the actions run in their order, for as many microbatches as any value has
+ * slots and one more; what is saved has one content for each slot, and is read for the microbatch
+ * that made it. What is received is written when it is received: that its slot is free when it is
+ * sent follows from the schedule (pipeline.h).
+ *
  * The map is a tree over the borders of all places, where a node that is one content says so:
  * log n per access. */
 #include "graph/program.h"
@@ -55,7 +60,8 @@ typedef struct replay {
     int64_t *border; /* ascending; leaf i of the map is [border[i], border[i + 1]) */
     int64_t n_borders, cap_borders, n_leaves; /* the last a power of two */
     int32_t *owner;  /* of node k of the map: its content, or MIXED; children 2k and 2k + 1 */
-    int32_t *now;    /* by value: its content */
+    int32_t *now;    /* by value and slot: its content */
+    int64_t *now_at; /* by value: where its slots are in `now` */
     bool *has_entry; /* by node */
     content *made;
     int64_t n_made, cap_made;
@@ -66,7 +72,7 @@ typedef struct replay {
 
 /* ------------------------------------------------------------ places */
 
-static const char *const region_names[TN_N_REGIONS] = {"process", "plan", "step"};
+static const char *const region_names[TN_N_REGIONS] = {"process", "plan", "step", "mail"};
 
 static int64_t value_bytes(const replay *s, int32_t v)
 {
@@ -80,10 +86,15 @@ static int64_t value_bytes(const replay *s, int32_t v)
 static span span_of(const replay *s, int32_t v, int64_t bytes)
 {
     const tn_place *at = &s->p->places[v];
-    int64_t begin = s->base[at->region] + at->offset + s->microbatch * at->microbatch_stride +
-                    s->chunk * at->chunk_stride;
+    int64_t begin = s->base[at->region] + tn_program_offset(s->p, at, s->microbatch, s->chunk);
     int64_t others = s->microbatch ? s->g->n_microbatches - s->n_microbatches : 0;
     return (span){begin, begin + others * at->microbatch_stride + bytes};
+}
+
+static int32_t *now_of(const replay *s, int32_t v)
+{
+    const tn_place *at = &s->p->places[v];
+    return &s->now[s->now_at[v] + (at->saved < 0 ? 0 : s->p->saved[at->saved].slot[s->microbatch])];
 }
 
 static bool overlap(span a, span b)
@@ -175,7 +186,7 @@ static const char *name_of(replay *s, int32_t v)
 static tn_status clobbered(replay *s, int32_t v, span bytes, int64_t leaf, int32_t who)
 {
     char a[48], b[48], c[48];
-    const content *own = &s->made[s->now[v]], *other = &s->made[who];
+    const content *own = &s->made[*now_of(s, v)], *other = &s->made[who];
     int64_t first = s->border[leaf] > bytes.begin ? s->border[leaf] : bytes.begin;
     address(s, bytes.begin, a, sizeof a);
     address(s, bytes.end, b, sizeof b);
@@ -211,7 +222,7 @@ static tn_status expect(replay *s, int32_t v, span bytes)
 {
     int32_t who = NOBODY;
     int64_t leaf =
-        find_other(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), s->now[v], &who);
+        find_other(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), *now_of(s, v), &who);
     return leaf < 0 ? TN_OK : clobbered(s, v, bytes, leaf, who);
 }
 
@@ -221,14 +232,19 @@ static tn_status read_value(replay *s, int32_t v)
     const tn_node *n = &s->g->nodes[s->node];
     int32_t source = shown(s, v);
     bool chunk = n->scope == TN_SCOPE_CHUNK, microbatch = chunk || n->scope == TN_SCOPE_MICROBATCH;
-    if (s->now[source] == NOBODY)
+    int32_t id = *now_of(s, source);
+    const tn_node *maker = &s->g->nodes[s->g->values[source].node];
+    bool of_one = (maker->scope == TN_SCOPE_MICROBATCH || maker->scope == TN_SCOPE_CHUNK) &&
+                  microbatch && !s->g->values[source].carried &&
+                  !s->p->places[source].microbatch_stride;
+    if (id == NOBODY || (of_one && s->made[id].microbatch != s->microbatch))
         return wrong(s, "%%%s is read before node %d makes it", name_of(s, v),
                      s->g->values[source].node);
     if ((at->chunk_stride && !chunk && s->g->n_chunks > 1) ||
         (at->microbatch_stride && !microbatch && s->g->n_microbatches > 1))
         return wrong(s, "%%%s is read outside of the loop over whose pieces it moves",
                      name_of(s, v));
-    s->now[v] = s->now[source];
+    *now_of(s, v) = id;
     const tn_value *x = &s->p->local[v];
     int64_t bytes = tn_value_elements(x) * tn_dtype_bytes((tn_dtype)x->dtype);
     return bytes ? expect(s, v, span_of(s, v, bytes)) : TN_OK;
@@ -238,13 +254,13 @@ static tn_status new_content(replay *s, int32_t v)
 {
     TN_TRY(tn_grow((void **)&s->made, &s->cap_made, s->n_made + 1, sizeof *s->made));
     s->made[s->n_made] = (content){v, s->microbatch, s->chunk};
-    s->now[v] = (int32_t)s->n_made++;
+    *now_of(s, v) = (int32_t)s->n_made++;
     return TN_OK;
 }
 
 static void write_span(replay *s, int32_t v, span bytes)
 {
-    assign(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), s->now[v]);
+    assign(s->owner, 1, (span){0, s->n_leaves}, leaves_of(s, bytes), *now_of(s, v));
 }
 
 /* (4) */
@@ -255,7 +271,7 @@ static tn_status check_region(replay *s, const tn_node *n, int o)
     const tn_place *at = &s->p->places[v];
     int must =
         op->reuse_must && o < TN_COUNT(op->reuse) && op->reuse[o] <= n->n_in ? op->reuse[o] : 0;
-    if (!must && at->region != TN_REGION_STEP)
+    if (!must && at->region != (n->op == TN_OP_recv ? TN_REGION_MAIL : TN_REGION_STEP))
         return wrong(s, "%%%s would be written over %s memory; it belongs to states and inputs",
                      name_of(s, v), region_names[at->region]);
     if (!must) return TN_OK;
@@ -292,7 +308,7 @@ static tn_status check_overlaps(replay *s, const tn_node *n, int o)
 
 static tn_status write_value(replay *s, const tn_node *n, int o)
 {
-    int32_t v = n->out0 + o, before = s->now[v];
+    int32_t v = n->out0 + o, before = *now_of(s, v);
     int64_t size = value_bytes(s, v);
     span bytes = span_of(s, v, size);
     if (!size) return new_content(s, v);
@@ -321,15 +337,26 @@ static tn_status run_range(replay *s, int64_t begin, int64_t end, int32_t microb
     return TN_OK;
 }
 
+static tn_status run_action(replay *s, const tn_segment *g, int32_t m)
+{
+    const tn_program *p = s->p;
+    if (p->chunk < g->begin || p->chunk_end > g->end) return run_range(s, g->begin, g->end, m, 0);
+    TN_TRY(run_range(s, g->begin, p->chunk, m, 0));
+    for (int32_t c = 0; c < s->g->n_chunks; c++) TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
+    return run_range(s, p->chunk_end, g->end, m, 0);
+}
+
+/* (2), (9) */
 static tn_status run_all(replay *s)
 {
     const tn_program *p = s->p;
+    int32_t most = p->pipeline ? 1 : s->n_microbatches;
+    for (int64_t i = 0; i < p->n_saved; i++)
+        if (p->saved[i].n_slots >= most) most = p->saved[i].n_slots + 1;
     TN_TRY(run_range(s, 0, p->microbatch, 0, 0));
-    for (int32_t m = 0; m < s->n_microbatches; m++) {
-        TN_TRY(run_range(s, p->microbatch, p->chunk, m, 0));
-        for (int32_t c = 0; c < s->g->n_chunks; c++)
-            TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
-        TN_TRY(run_range(s, p->chunk_end, p->tail, m, 0));
+    for (int64_t i = 0; i < p->n_actions; i++) {
+        const tn_action *a = &p->actions[i];
+        if (a->microbatch < most) TN_TRY(run_action(s, &p->segments[a->segment], a->microbatch));
     }
     return run_range(s, p->tail, p->n_entries, 0, 0);
 }
@@ -367,6 +394,11 @@ static tn_status check_exchange(replay *s, const tn_node *n)
     return TN_OK;
 }
 
+static bool works(const tn_graph *g, const tn_node *n)
+{
+    return n->op == TN_OP_recv || (n->n_in && !tn_node_is_view(g, n));
+}
+
 /* (6) */
 static tn_status check_entries(replay *s)
 {
@@ -386,16 +418,16 @@ static tn_status check_entries(replay *s)
                                                              : TN_SCOPE_MICROBATCH;
         if (n->scope != scope)
             return wrong(s, "entry %lld runs in another loop than its scope says", (long long)i);
-        if (!n->n_in || tn_node_is_view(s->g, n))
-            return wrong(s, "it has an entry, but nothing to do");
+        if (!works(s->g, n)) return wrong(s, "it has an entry, but nothing to do");
         if (s->has_entry[s->node]) return wrong(s, "it has two entries");
         s->has_entry[s->node] = true;
-        if (tn_node_is_exchange(s->g, n)) TN_TRY(check_exchange(s, n));
+        if (tn_node_is_exchange(s->g, n) && n->op != TN_OP_send && n->op != TN_OP_recv)
+            TN_TRY(check_exchange(s, n));
     }
     for (int32_t i = 0; i < s->g->n_nodes; i++) {
         const tn_node *n = &s->g->nodes[i];
         s->node = i;
-        if (n->n_in && !tn_node_is_view(s->g, n) && !s->has_entry[i])
+        if (works(s->g, n) && !s->has_entry[i])
             return wrong(s, "it has no entry; its outputs would never be made");
     }
     return TN_OK;
@@ -409,7 +441,7 @@ static tn_status check_place(replay *s, int32_t v)
     s->node = s->g->values[v].node;
     if (at->region < 0 || at->region >= TN_N_REGIONS)
         return wrong(s, "%%%s lies in no region", name_of(s, v));
-    int64_t n_m = at->microbatch_stride ? s->n_microbatches : 1,
+    int64_t n_m = at->microbatch_stride || at->saved >= 0 ? s->n_microbatches : 1,
             n_c = at->chunk_stride ? s->g->n_chunks : 1;
     if (noted)
         TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2 * n_m * n_c,
@@ -466,7 +498,7 @@ static tn_status make_inputs(replay *s)
 {
     for (int64_t i = 0; i < s->g->n_nodes; i++) {
         const tn_node *n = &s->g->nodes[i];
-        for (int32_t v = n->out0; !n->n_in && v < n->out0 + n->n_out; v++) {
+        for (int32_t v = n->out0; !n->n_in && n->op != TN_OP_recv && v < n->out0 + n->n_out; v++) {
             TN_TRY(new_content(s, v));
             if (value_bytes(s, v)) write_span(s, v, span_of(s, v, value_bytes(s, v)));
         }
@@ -478,6 +510,7 @@ static tn_status make_inputs(replay *s)
 static int32_t count_microbatches(const replay *s)
 {
     int32_t n = (int32_t)s->g->n_microbatches;
+    if (s->p->pipeline) return n;
     for (int32_t v = 0; v < s->g->n_values; v++)
         if (s->p->places[v].microbatch_stride && s->p->places[v].region != TN_REGION_PLAN) return n;
     return n < 2 ? n : 2;
@@ -488,7 +521,15 @@ static tn_status verify(replay *s)
     void *mem;
     s->n_microbatches = count_microbatches(s);
     for (int r = 0; r < TN_N_REGIONS; r++) s->base[r + 1] = s->base[r] + s->p->region_bytes[r];
-    TN_TRY(take(s, s->g->n_values, sizeof *s->now, &mem));
+    int64_t slots = 0;
+    TN_TRY(take(s, s->g->n_values, sizeof *s->now_at, &mem));
+    s->now_at = mem;
+    for (int32_t v = 0; v < s->g->n_values; v++) {
+        int32_t saved = s->p->places[v].saved;
+        s->now_at[v] = slots;
+        slots += saved < 0 ? 1 : s->p->saved[saved].n_slots;
+    }
+    TN_TRY(take(s, slots, sizeof *s->now, &mem));
     s->now = mem;
     TN_TRY(take(s, s->g->n_nodes, sizeof *s->has_entry, &mem));
     s->has_entry = mem;

@@ -4,12 +4,14 @@
 #include "graph/op.h"
 #include "lua/inspect.h"
 #include "lua/model.h"
+#include "lua/pipeline.h"
 
 #include <stdio.h>
 #include <string.h>
 
-const char *const tn_build_passes[] = {"trace",    "differentiate", "lower",   "fuse", "storage",
-                                       "boundary", "recompute",     "overlap", NULL};
+const char *const tn_build_passes[] = {
+    "trace",    "stages",    "differentiate", "lower",    "fuse", "storage",
+    "boundary", "recompute", "overlap",       "pipeline", NULL};
 
 /* ------------------------------------------------------------ batch arithmetic */
 
@@ -55,11 +57,24 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
                 tn_recipe_where(r, "training.global_batch_size"), (long long)global,
                 (long long)local, (long long)dp,
                 (long long)(!below || global - below > unit / 2 ? below + unit : below));
+    int64_t rows = local;
+    if (mesh->pp > 1) {
+        rows = tn_recipe_int(r, "parallelism.pipeline_parallel_microbatch_size");
+        int64_t near = rows < local ? rows : local;
+        while (local % near) near--;
+        if (near != rows)
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: parallelism.pipeline_parallel_microbatch_size: %lld does not divide "
+                    "training.local_batch_size %lld; the nearest is %lld",
+                    tn_recipe_where(r, "parallelism.pipeline_parallel_microbatch_size"),
+                    (long long)rows, (long long)local, (long long)near);
+    }
     *out = (tn_shape){.mesh = *mesh,
                       .dp = dp,
-                      .rows = local,
+                      .rows = rows,
                       .seq = tn_recipe_int(r, "training.seq_len"),
-                      .n_microbatches = global / unit,
+                      .n_microbatches = global / unit * (local / rows),
+                      .rounds = global / unit,
                       .chunks = tn_recipe_int(r, "loss.chunks")};
     out->recompute = recompute_of(r, &out->recompute_every);
     TN_TRY(unshard_of(r, mesh, &out->unshard));
@@ -131,6 +146,7 @@ typedef struct build {
     const tn_build_options *o;
     tn_groups *groups;
     tn_pass_options pass;
+    tn_stage_plan *stages; /* NULL: no pipeline */
     double begun_s;
 } build;
 
@@ -198,6 +214,9 @@ static tn_status seen(build *b, const char *pass, const tn_graph *g)
 static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_graph *g,
                           tn_graph **out)
 {
+    if (!strcmp(name, "stages"))
+        return tn_stage_plan_make(b->r, &b->o->shape, b->o->kind != TN_BUILD_TRAIN, g, &b->stages,
+                                  out);
     if (!strcmp(name, "differentiate")) return tn_pass_differentiate(g, loss, out);
     if (!strcmp(name, "lower")) return tn_pass_lower(g, out);
     if (!strcmp(name, "fuse")) return tn_pass_fuse(g, out);
@@ -209,12 +228,16 @@ static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_gra
 
 static bool wanted(const build *b, const char *pass)
 {
-    if (!strcmp(pass, "overlap")) return tn_mesh_ranks(&b->o->shape.mesh) > 1;
+    if (!strcmp(pass, "overlap"))
+        return tn_mesh_ranks(&b->o->shape.mesh) > 1 && b->o->shape.mesh.pp == 1;
+    if (!strcmp(pass, "stages")) return b->o->shape.mesh.pp > 1;
+    if (!strcmp(pass, "pipeline")) return false; /* behind the others, for each rank */
     if (b->o->kind != TN_BUILD_TRAIN)
         return strcmp(pass, "differentiate") && strcmp(pass, "recompute");
     return strcmp(pass, "recompute") || b->pass.recompute != TN_RECOMPUTE_NONE;
 }
 
+/* The passes over the whole graph. */
 static tn_status passes(build *b, tn_graph **g)
 {
     int32_t loss = -1;
@@ -245,30 +268,58 @@ static tn_optimizer optimizer_of(const tn_recipe *r)
                                    : TN_OPTIMIZER_ADAMW;
 }
 
-tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out)
+static tn_status begin(build *b)
 {
-    build b = {.r = r, .o = o};
-    tn_graph *g = NULL;
-    TN_TRY(tn_groups_create(r, &b.groups));
-    b.pass = (tn_pass_options){
-        .recompute = o->shape.recompute,
-        .recompute_every = o->shape.recompute_every,
-        .unshard = o->shape.unshard,
+    const tn_recipe *r = b->r;
+    TN_TRY(tn_groups_create(r, &b->groups));
+    b->pass = (tn_pass_options){
+        .recompute = b->o->shape.recompute,
+        .recompute_every = b->o->shape.recompute_every,
+        .unshard = b->o->shape.unshard,
         .optimizer = optimizer_of(r),
         .group_of = tn_groups_of,
-        .user = b.groups,
+        .user = b->groups,
         .max_norm = tn_recipe_num(r, "training.max_norm"),
         .compute = strcmp(tn_recipe_text(r, "training.mixed_precision_param"), "bfloat16")
                        ? TN_F32
                        : TN_BF16,
-        .machine = tn_cost_guess(&o->shape.mesh, strcmp(tn_recipe_device(r), "cpu") != 0,
+        .machine = tn_cost_guess(&b->o->shape.mesh, strcmp(tn_recipe_device(r), "cpu") != 0,
                                  tn_inspect_node(r))};
-    if (o->kind == TN_BUILD_TRAIN) {
-        b.pass.n_groups = tn_groups_count(b.groups);
-        b.pass.groups = tn_groups_get(b.groups, 0);
+    if (b->o->kind == TN_BUILD_TRAIN) {
+        b->pass.n_groups = tn_groups_count(b->groups);
+        b->pass.groups = tn_groups_get(b->groups, 0);
     }
+    return TN_OK;
+}
+
+static int stage_rank(const build *b)
+{
+    return b->o->rank / tn_mesh_ranks(&b->o->shape.mesh);
+}
+
+static bool stops_early(const build *b)
+{
+    return b->o->until && strcmp(b->o->until, "pipeline");
+}
+
+tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out)
+{
+    build b = {.r = r, .o = o};
+    tn_graph *g = NULL, *part;
+    tn_pipeline *plan;
+    TN_TRY(begin(&b));
     tn_status st = passes(&b, &g);
+    if (!st && b.stages && !stops_early(&b)) {
+        st = tn_pass_pipeline(g, b.stages->schedule, stage_rank(&b), &part, &plan);
+        if (!st) {
+            tn_pipeline_destroy(plan);
+            tn_graph_destroy(g);
+            g = part;
+            st = seen(&b, "pipeline", g);
+        }
+    }
     tn_groups_destroy(b.groups);
+    tn_stage_plan_destroy(b.stages);
     if (st) {
         tn_graph_destroy(g);
         return st;
@@ -277,21 +328,79 @@ tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out
     return TN_OK;
 }
 
-tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program **out)
+/* Without a loss the last value of the whole graph, which has `nodes` nodes, is the result. */
+static tn_status make_program(const build *b, tn_graph *g, tn_pipeline *plan, int64_t nodes,
+                              int rank, int number, tn_programs *out)
 {
-    tn_graph *g;
-    TN_TRY(tn_build_graph(r, o, &g));
     int32_t keep = -1;
-    if (o->kind == TN_BUILD_LOGITS) keep = g->nodes[g->n_nodes - 1].out0;
-    tn_program *p;
-    TN_TRY(tn_program_build(g, o->rank, keep >= 0, &keep, &p));
-    tn_status st = tn_recipe_bool(r, "debug.verify") ? tn_program_verify(p) : TN_OK;
-    if (st) {
-        tn_program_destroy(p);
-        return st;
+    for (int64_t i = 0; i < g->n_nodes && b->o->kind == TN_BUILD_LOGITS; i++)
+        if ((plan ? plan->origin[i] : i) == nodes - 1) keep = g->nodes[i].out0;
+    if (keep >= 0) {
+        out->result_of = number;
+        out->result = keep;
     }
-    *out = p;
-    return TN_OK;
+    tn_program **p = &out->of[number];
+    TN_TRY(tn_program_build(g, plan, rank, keep >= 0, &keep, p));
+    return tn_recipe_bool(b->r, "debug.verify") ? tn_program_verify(*p) : TN_OK;
+}
+
+static tn_status cut_stages(const build *b, const tn_graph *g, tn_programs *out)
+{
+    const tn_pipeline **plans;
+    const tn_graph **graphs;
+    void *mem;
+    tn_arena arena = {0};
+    int ranks = tn_mesh_ranks(&b->o->shape.mesh);
+    tn_status st = tn_arena_alloc(&arena, (size_t)(2 * out->n) * sizeof(void *), &mem);
+    plans = mem;
+    graphs = (const tn_graph **)mem + out->n;
+    for (int i = 0; i < out->n && !st; i++) {
+        tn_graph *part;
+        tn_pipeline *plan;
+        st = tn_pass_pipeline(g, b->stages->schedule, i, &part, &plan);
+        if (!st)
+            st = make_program(b, part, plan, g->n_nodes, i == out->mine ? b->o->rank % ranks : 0, i,
+                              out);
+        if (st) break;
+        plans[i] = out->of[i]->pipeline;
+        graphs[i] = out->of[i]->g;
+    }
+    if (!st) st = tn_pipeline_verify(plans, graphs, out->n);
+    tn_arena_fini(&arena);
+    return st;
+}
+
+tn_status tn_build_programs(tn_recipe *r, const tn_build_options *o, tn_programs *out)
+{
+    build b = {.r = r, .o = o};
+    tn_graph *g = NULL;
+    void *mem;
+    *out = (tn_programs){.n = o->shape.mesh.pp, .mine = stage_rank(&b), .result_of = -1};
+    TN_TRY(tn_alloc((size_t)out->n * sizeof(tn_program *), &mem));
+    out->of = mem;
+    tn_status st = begin(&b);
+    if (!st) st = passes(&b, &g);
+    out->stages = b.stages;
+    if (!st) out->cost = tn_cost_of(g);
+    if (!st && b.stages) {
+        st = cut_stages(&b, g, out);
+    } else if (!st) {
+        int64_t n = g->n_nodes;
+        st = make_program(&b, g, NULL, n, o->rank, 0, out);
+        g = NULL;
+    }
+    tn_graph_destroy(g);
+    tn_groups_destroy(b.groups);
+    if (st) tn_programs_destroy(out);
+    return st;
+}
+
+void tn_programs_destroy(tn_programs *p)
+{
+    for (int i = 0; i < p->n && p->of; i++) tn_program_destroy(p->of[i]);
+    tn_free(p->of);
+    tn_stage_plan_destroy(p->stages);
+    *p = (tn_programs){0};
 }
 
 int32_t tn_build_find(const tn_graph *g, tn_op_id op, int out)

@@ -4,6 +4,7 @@
  * breaks are reported at once. */
 #ifndef TN_LUA_BUILD_H
 #define TN_LUA_BUILD_H
+#include "graph/cost.h"
 #include "graph/passes.h"
 #include "graph/program.h"
 #include "lua/recipe.h"
@@ -16,6 +17,7 @@ typedef struct tn_shape {
     int64_t dp;             /* ranks that have rows of their own */
     int64_t rows, seq;      /* of one microbatch of one of them */
     int64_t n_microbatches; /* per step */
+    int64_t rounds;         /* forwards of local_batch_size rows they are; less with a pipeline */
     int64_t chunks;         /* loss chunks per microbatch; 0: chosen */
     tn_recompute recompute;
     int64_t recompute_every; /* k of every k-th layer */
@@ -35,7 +37,7 @@ typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph
 typedef struct tn_build_options {
     tn_build_kind kind;
     tn_shape shape;
-    int rank;
+    int rank; /* of the world */
     const char *until;    /* stop behind this pass (NULL: all) */
     tn_build_watch watch; /* NULL: none */
     void *user;
@@ -47,9 +49,20 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
 /* loss.chunks against the rows and positions of a microbatch. */
 tn_status tn_build_check_chunks(const tn_recipe *r) TN_MUST_USE;
 
-/* The graph behind the last pass (the caller's), and the program made of it. */
+/* The graph behind the last pass (the caller's): of rank's pipeline stages, where there are any. */
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out) TN_MUST_USE;
-tn_status tn_build_program(tn_recipe *r, const tn_build_options *o, tn_program **out) TN_MUST_USE;
+
+/* One program for each pipeline rank: that of any of its ranks; o->rank's own has its coordinates. */
+typedef struct tn_programs {
+    int n, mine;
+    tn_program **of;
+    struct tn_stage_plan *stages; /* NULL: no pipeline */
+    tn_cost cost;                 /* of all stages */
+    int result_of;                /* which one holds the logits, and as which value; -1: none */
+    int32_t result;
+} tn_programs;
+tn_status tn_build_programs(tn_recipe *r, const tn_build_options *o, tn_programs *out) TN_MUST_USE;
+void tn_programs_destroy(tn_programs *p);
 
 /* Names of the passes in order, NULL behind the last. */
 extern const char *const tn_build_passes[];

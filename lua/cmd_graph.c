@@ -66,22 +66,21 @@ static tn_status check_pass(const char *name)
     for (int i = 0; tn_build_passes[i]; i++)
         if (!strcmp(tn_build_passes[i], name)) return TN_OK;
     TN_FAIL(TN_BAD_INPUT,
-            "command line: --pass %s: no such pass; trace, differentiate, lower, fuse, storage, "
-            "boundary, recompute, overlap",
+            "command line: --pass %s: no such pass; trace, stages, differentiate, lower, fuse, "
+            "storage, boundary, recompute, overlap, pipeline",
             name);
 }
 
 static tn_status build(const tn_args *a, tn_recipe *r, dump *d)
 {
-    tn_build_options o = {.kind = TN_BUILD_TRAIN, .until = a->pass};
+    tn_build_options o = {.kind = TN_BUILD_TRAIN, .until = a->pass, .rank = (int)a->rank};
     tn_graph *g;
     if (a->pass) TN_TRY(check_pass(a->pass));
-    if (a->rank > 0)
-        TN_FAIL(TN_BAD_INPUT,
-                "command line: --rank %d: this build plans one rank; leave it out or say 0",
-                a->rank);
     tn_mesh mesh;
     TN_TRY(tn_build_mesh(r, a->world, &mesh));
+    if (a->rank >= tn_mesh_ranks(&mesh) * mesh.pp)
+        TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: the layout has %d ranks; 0 to %d", a->rank,
+                tn_mesh_ranks(&mesh) * mesh.pp, tn_mesh_ranks(&mesh) * mesh.pp - 1);
     TN_TRY(tn_build_shape(r, &mesh, &o.shape));
     if (a->dump_to) {
         TN_TRY(tn_file_mkdirs(a->dump_to));

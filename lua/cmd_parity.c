@@ -64,13 +64,14 @@ static int64_t elements(int rank, const tn_dim *dim)
 }
 
 /* The value as a whole, from all ranks. Collective: nothing is overwritten while someone reads. */
-static tn_status whole(parity *p, tn_exec *e, int32_t value, const float **out)
+static tn_status whole(parity *p, tn_exec *e, const tn_program *program, int32_t value,
+                       const float **out)
 {
     void *mem;
-    int64_t n = tn_value_elements(&tn_exec_program(e)->g->values[value]);
+    int64_t n = tn_value_elements(&program->g->values[value]);
     TN_TRY(tn_arena_alloc(&p->arena, (size_t)(n + 1) * sizeof(float), &mem));
     if (p->s.comm) TN_TRY(tn_comm_sync(p->s.comm, TN_COMM_WORLD, "parity", 0));
-    TN_TRY(tn_weights_read(e, value, 0, n, mem));
+    TN_TRY(tn_weights_read(e, program, value, 0, n, mem));
     if (p->s.comm) TN_TRY(tn_comm_sync(p->s.comm, TN_COMM_WORLD, "parity", 0));
     *out = mem;
     return TN_OK;
@@ -222,10 +223,11 @@ static tn_status fill_io(parity *p, tn_exec *e, int64_t first_row)
     return fill(e, "documents", p->io, "documents", first_row);
 }
 
-static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e,
+static tn_status logits_with(parity *p, const tn_programs *programs, tn_exec *e,
                              const tn_safetensors_tensor *truth)
 {
-    int32_t id = program->g->nodes[program->g->n_nodes - 1].out0;
+    int32_t id = programs->result;
+    const tn_program *program = programs->of[programs->result_of];
     const tn_value *v = &program->g->values[id];
     int64_t rows = v->dim[0].extent, n = tn_value_elements(v), total = truth->shape[0];
     void *mem;
@@ -239,7 +241,7 @@ static tn_status logits_with(parity *p, const tn_program *program, tn_exec *e,
         TN_TRY(fill_io(p, e, r));
         TN_TRY(tn_exec_run(e, TN_EXEC_ALL, NULL));
         const float *piece;
-        TN_TRY(whole(p, e, id, &piece));
+        TN_TRY(whole(p, e, program, id, &piece));
         memcpy(all + n / rows * r, piece, (size_t)n * sizeof(float));
     }
     TN_TRY(tn_diff_measure(all, truth, &err));
@@ -253,21 +255,21 @@ static tn_status logits(parity *p)
     const int64_t any[3] = {-1, -1, -1};
     const tn_safetensors_tensor *truth;
     tn_build_options o = {.kind = TN_BUILD_LOGITS, .shape = p->s.shape, .rank = p->s.world.rank};
-    tn_program *program;
+    tn_programs all;
     tn_memory *memory = NULL;
     tn_exec *e = NULL;
-    o.shape.n_microbatches = 1;
+    o.shape.n_microbatches = o.shape.rounds = 1;
     TN_TRY(tn_safetensors_require(p->io, "logits", 3, any, &truth));
-    TN_TRY(tn_build_program(p->s.recipe, &o, &program));
-    const tn_program *programs[1] = {program};
+    TN_TRY(tn_build_programs(p->s.recipe, &o, &all));
+    const tn_program *program = all.of[all.mine], *programs[1] = {program};
     tn_status st = tn_memory_create(p->s.device, p->s.comm, TN_N_REGIONS, programs, 1, &memory);
     if (!st) st = tn_exec_create(memory, program, &e);
     if (!st) st = tn_init_states(e, 0, true);
-    if (!st) st = tn_weights_load(p->s.recipe, e, p->dir);
-    if (!st) st = logits_with(p, program, e, truth);
+    if (!st) st = tn_weights_load(p->s.recipe, &all, e, p->dir);
+    if (!st) st = logits_with(p, &all, e, truth);
     tn_exec_destroy(e);
     tn_memory_destroy(memory);
-    tn_program_destroy(program);
+    tn_programs_destroy(&all);
     return st;
 }
 
@@ -284,15 +286,15 @@ static int32_t gradient_of(const tn_graph *g, int32_t param)
 
 static tn_status gradients(parity *p)
 {
-    const tn_graph *g = p->s.train->g;
     double worst = -1;
     char worst_name[600] = "";
     for (int64_t i = 0; i < p->n_w; i++) {
+        const tn_graph *g = p->w[i].p->g;
         char name[600];
         tn_diff_error err;
         const tn_value *v = &g->values[p->w[i].value];
         const float *grad;
-        TN_TRY(whole(p, p->s.train_exec, gradient_of(g, p->w[i].value), &grad));
+        TN_TRY(whole(p, p->s.train_exec, p->w[i].p, gradient_of(g, p->w[i].value), &grad));
         snprintf(name, sizeof name, "grad.%s", p->w[i].hf_name);
         const tn_safetensors_tensor *truth = tn_safetensors_find(p->io, name);
         if (!truth) TN_FAIL(TN_BAD_INPUT, "%s/io.safetensors: no tensor '%s'", p->dir, name);
@@ -394,9 +396,9 @@ static tn_status final_weights(parity *p)
     char worst_name[600] = "", name[640];
     for (int64_t i = 0; i < p->n_w; i++) {
         tn_diff_error err = {0};
-        const tn_value *v = &p->s.train->g->values[p->w[i].value];
+        const tn_value *v = &p->w[i].p->g->values[p->w[i].value];
         const float *got;
-        TN_TRY(whole(p, p->s.train_exec, p->w[i].value, &got));
+        TN_TRY(whole(p, p->s.train_exec, p->w[i].p, p->w[i].value, &got));
         const tn_safetensors_tensor *truth =
             p->final ? tn_safetensors_find(p->final, p->w[i].hf_name) : NULL;
         if (p->final && !truth)
@@ -443,13 +445,14 @@ static tn_status run(parity *p)
     TN_TRY(open_recipe(p, &recipe));
     TN_TRY(tn_session_plan(recipe, false, 0, &p->s));
     TN_TRY(tn_session_ready(&p->s));
-    TN_TRY(tn_weights_list(recipe, p->s.train->g, &p->arena, &p->w, &p->n_w));
+    TN_TRY(tn_weights_list(recipe, &p->s.trains, &p->arena, &p->w, &p->n_w));
     const int *n = p->s.shape.mesh.size;
-    printf("parity %s: %d rank%s (dp_replicate %d, dp_shard %d, tp %d), %s kernels, %d thread%s, "
+    printf("parity %s: %d rank%s (pp %d, dp_replicate %d, dp_shard %d, tp %d), %s kernels, %d "
+           "thread%s, "
            "microbatch %lld of %lld rows, recompute %s\n",
-           p->dir, p->s.world.size, p->s.world.size == 1 ? "" : "s", n[TN_AXIS_DP_REPLICATE],
-           n[TN_AXIS_DP_SHARD], n[TN_AXIS_TP], tn_isa_name(p->s.device->cpu.isa),
-           tn_pool_threads(p->s.device->cpu.pool),
+           p->dir, p->s.world.size, p->s.world.size == 1 ? "" : "s", p->s.shape.mesh.pp,
+           n[TN_AXIS_DP_REPLICATE], n[TN_AXIS_DP_SHARD], n[TN_AXIS_TP],
+           tn_isa_name(p->s.device->cpu.isa), tn_pool_threads(p->s.device->cpu.pool),
            tn_pool_threads(p->s.device->cpu.pool) == 1 ? "" : "s", (long long)p->s.shape.rows,
            (long long)p->s.global_batch,
            tn_recompute_text(p->s.shape.recompute, p->s.shape.recompute_every).s);

@@ -186,7 +186,7 @@ static tn_status finish(run *q, tn_status st)
     char path[4096];
     tn_session_bytes b = tn_session_memory(&q->s);
     snprintf(path, sizeof path, "%s/final", q->folder);
-    TN_TRY(tn_weights_export(q->s.recipe, q->s.train_exec, q->s.comm, path));
+    TN_TRY(tn_weights_export(q->s.recipe, &q->s.trains, q->s.train_exec, q->s.comm, path));
     printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
            tn_text_bytes(peak_rss()).s);
     printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",
@@ -259,7 +259,7 @@ tn_status tn_command_train(const tn_args *a)
     if (!st && tn_recipe_bool(recipe, "job.print_config")) fputs(tn_recipe_config(recipe), stdout);
     if (!st) st = tn_session_ready(&q.s);
     if (!st) {
-        q.cost = tn_cost_of(q.s.train->g);
+        q.cost = q.s.trains.cost;
         q.log_freq = tn_recipe_int(recipe, "metrics.log_freq");
         st = train(&q);
     }

@@ -39,16 +39,20 @@ tn_status tn_session_device(const tn_recipe *r, const tn_world *w, tn_device **o
 /* ------------------------------------------------------------ plan */
 
 static tn_status build(const tn_session *s, tn_build_kind kind, const tn_shape *shape,
-                       tn_program **out)
+                       tn_programs *out)
 {
     tn_build_options o = {.kind = kind, .shape = *shape, .rank = s->world.rank};
-    return tn_build_program(s->recipe, &o, out);
+    return tn_build_programs(s->recipe, &o, out);
 }
 
-static int64_t vocabulary(const tn_program *p)
+static int64_t vocabulary(const tn_programs *all)
 {
-    int32_t v = tn_build_find(p->g, TN_OP_loss_bwd, 0);
-    return v < 0 ? 0 : p->g->values[v].dim[p->g->values[v].rank - 1].extent;
+    for (int i = 0; i < all->n; i++) {
+        const tn_graph *g = all->of[i]->g;
+        int32_t v = tn_build_find(g, TN_OP_loss_bwd, 0);
+        if (v >= 0) return g->values[v].dim[g->values[v].rank - 1].extent;
+    }
+    return 0;
 }
 
 tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_session *s)
@@ -60,11 +64,15 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_s
     TN_TRY(tn_build_shape(recipe, &mesh, &s->shape));
     if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu"))
         TN_TRY(tn_session_device(recipe, &s->world, &s->device));
-    TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->train));
+    TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->trains));
+    s->train = s->trains.of[s->trains.mine];
     s->global_batch = s->shape.rows * s->shape.n_microbatches * s->shape.dp;
-    s->vocab = vocabulary(s->train);
+    s->vocab = vocabulary(&s->trains);
     s->validates = tn_recipe_bool(recipe, "validation.enable");
-    if (s->validates) TN_TRY(build(s, TN_BUILD_EVAL, &s->shape, &s->eval));
+    if (s->validates) {
+        TN_TRY(build(s, TN_BUILD_EVAL, &s->shape, &s->evals));
+        s->eval = s->evals.of[s->evals.mine];
+    }
     if (s->device) TN_TRY(tn_exec_scratch_bytes(s->train, s->device, &s->scratch_bytes));
     if (s->device && s->eval) {
         int64_t more;
@@ -94,6 +102,7 @@ static tn_session_bytes program_bytes(const tn_program *p)
     }
     b.inputs = p->region_bytes[TN_REGION_PLAN];
     b.step = p->region_bytes[TN_REGION_STEP];
+    b.mail = p->region_bytes[TN_REGION_MAIL];
     return b;
 }
 
@@ -103,6 +112,7 @@ tn_session_bytes tn_session_memory(const tn_session *s)
     if (s->eval) {
         b.inputs = larger(b.inputs, s->eval->region_bytes[TN_REGION_PLAN]);
         b.step = larger(b.step, s->eval->region_bytes[TN_REGION_STEP]);
+        b.mail += s->eval->region_bytes[TN_REGION_MAIL];
     }
     b.scratch = s->scratch_bytes;
     b.process = PROCESS_BYTES;
@@ -110,7 +120,8 @@ tn_session_bytes tn_session_memory(const tn_session *s)
         b.process += tn_data_about(s->data)->mapped_bytes < ((int64_t)16 << 20)
                          ? tn_data_about(s->data)->mapped_bytes
                          : (int64_t)16 << 20;
-    b.total = b.parameters + b.moments + b.buffers + b.inputs + b.step + b.scratch + b.process;
+    b.total =
+        b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail + b.scratch + b.process;
     return b;
 }
 
@@ -118,14 +129,14 @@ tn_session_bytes tn_session_memory(const tn_session *s)
 
 static int64_t need_with(tn_session *s, const tn_shape *shape)
 {
-    tn_program *p;
-    if (build(s, TN_BUILD_TRAIN, shape, &p)) {
+    tn_programs all;
+    if (build(s, TN_BUILD_TRAIN, shape, &all)) {
         tn_error_clear();
         return INT64_MAX;
     }
-    tn_session_bytes b = program_bytes(p);
-    tn_program_destroy(p);
-    return b.parameters + b.moments + b.buffers + b.inputs + b.step + s->scratch_bytes +
+    tn_session_bytes b = program_bytes(all.of[all.mine]);
+    tn_programs_destroy(&all);
+    return b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail + s->scratch_bytes +
            PROCESS_BYTES;
 }
 
@@ -179,9 +190,13 @@ static tn_status check_memory(tn_session *s)
     const struct {
         const char *what;
         int64_t bytes;
-    } rows[] = {{"parameters", b.parameters},          {"optimizer state", b.moments},
-                {"activations and gradients", b.step}, {"buffers and inputs", b.buffers + b.inputs},
-                {"kernel scratch", b.scratch},         {"process", b.process}};
+    } rows[] = {{"parameters", b.parameters},
+                {"optimizer state", b.moments},
+                {"activations and gradients", b.step},
+                {"pipeline mail", b.mail},
+                {"buffers and inputs", b.buffers + b.inputs},
+                {"kernel scratch", b.scratch},
+                {"process", b.process}};
     for (int i = 0; i < TN_COUNT(rows); i++)
         st = tn_error_note(st, "%-26s %12s", rows[i].what, tn_text_bytes(rows[i].bytes).s);
     return st;
@@ -275,6 +290,17 @@ static tn_status hash_graph(const tn_program *p, tn_hash *h)
     return st;
 }
 
+/* Graphs and actions of all pipeline ranks: every rank has planned them all. */
+static tn_status hash_programs(const tn_programs *all, tn_hash *h)
+{
+    for (int i = 0; i < all->n; i++) {
+        TN_TRY(hash_graph(all->of[i], h));
+        tn_hash_add(h, all->of[i]->actions,
+                    (size_t)all->of[i]->n_actions * sizeof *all->of[i]->actions);
+    }
+    return TN_OK;
+}
+
 static tn_status hash_program(uint64_t *out)
 {
     tn_map map;
@@ -293,8 +319,8 @@ static tn_status agree(const tn_session *s)
     TN_TRY(tn_comm_agree(s->comm, "the build of titan", build));
     TN_TRY(tn_comm_agree(s->comm, "the recipe", hash_config(tn_recipe_config(s->recipe))));
     tn_hash_start(&plan, 0);
-    TN_TRY(hash_graph(s->train, &plan));
-    if (s->eval) TN_TRY(hash_graph(s->eval, &plan));
+    TN_TRY(hash_programs(&s->trains, &plan));
+    TN_TRY(hash_programs(&s->evals, &plan));
     return tn_comm_agree(s->comm, "the plan", tn_hash_value(&plan));
 }
 
@@ -319,7 +345,7 @@ tn_status tn_session_ready(tn_session *s)
     if (!st)
         st = tn_init_states(s->train_exec, (uint64_t)tn_recipe_int(s->recipe, "training.seed"),
                             hf[0] != 0);
-    if (!st && hf[0]) st = tn_weights_load(s->recipe, s->train_exec, hf);
+    if (!st && hf[0]) st = tn_weights_load(s->recipe, &s->trains, s->train_exec, hf);
     tn_arena_fini(&arena);
     if (!st && s->comm)
         tn_comm_set_timeout(s->comm, tn_recipe_num(s->recipe, "comm.train_timeout_s"));
@@ -332,8 +358,8 @@ void tn_session_close(tn_session *s)
     tn_exec_destroy(s->eval_exec);
     tn_memory_destroy(s->memory);
     tn_comm_close(s->comm);
-    tn_program_destroy(s->train);
-    tn_program_destroy(s->eval);
+    tn_programs_destroy(&s->trains);
+    tn_programs_destroy(&s->evals);
     tn_device_destroy(s->device);
     tn_data_close(s->data);
     tn_data_close(s->validation);

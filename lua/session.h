@@ -18,7 +18,8 @@ typedef struct tn_session {
     tn_comm *comm; /* NULL: one rank */
     tn_device *device;
     tn_shape shape;
-    tn_program *train, *eval; /* eval: NULL without validation */
+    tn_programs trains, evals; /* of all pipeline ranks */
+    tn_program *train, *eval;  /* this rank's; eval: NULL without validation */
     tn_memory *memory;
     tn_exec *train_exec, *eval_exec;
     tn_data *data,
@@ -42,7 +43,7 @@ void tn_session_close(tn_session *s);
 
 /* Planned bytes of a run: regions, scratch, and what the process needs beside them. */
 typedef struct tn_session_bytes {
-    int64_t parameters, moments, buffers, inputs, step, scratch, process;
+    int64_t parameters, moments, buffers, inputs, step, mail, scratch, process;
     int64_t total;
 } tn_session_bytes;
 tn_session_bytes tn_session_memory(const tn_session *s);

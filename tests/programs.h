@@ -51,7 +51,7 @@ TN_UNUSED static tn_status build_program(const wanted *w, tn_program **out)
     tn_graph *g;
     TN_TRY(build_graph(w, &g));
     int32_t keep = g->nodes[g->n_nodes - 1].out0;
-    return tn_program_build(g, w->rank, w->kind == TN_BUILD_LOGITS, &keep, out);
+    return tn_program_build(g, NULL, w->rank, w->kind == TN_BUILD_LOGITS, &keep, out);
 }
 
 #endif

@@ -132,6 +132,14 @@ static void norm_sum(const tn_call *c)
         tn_exact_add_squares(c->cpu, c->out[0], c->in[0], tn_value_elements(tn_call_in(c, 0)));
 }
 
+static void exact_add(const tn_call *c)
+{
+    tn_exact sum;
+    memcpy(&sum, c->in[0], sizeof sum);
+    tn_exact_merge(&sum, c->in[1]);
+    memcpy(c->out[0], &sum, sizeof sum);
+}
+
 static void clip(const tn_call *c)
 {
     double norm = sqrt(tn_exact_get_squares(c->in[0])), max = tn_node_attr_num(c->n, "max_norm");
@@ -149,4 +157,5 @@ const tn_kernel tn_cpu_kernel_loss_sum = {.run = loss_sum, .scratch = exact_scra
 const tn_kernel tn_cpu_kernel_count_labels = {.run = count_labels};
 const tn_kernel tn_cpu_kernel_inv_count = {.run = inv_count};
 const tn_kernel tn_cpu_kernel_norm_sum = {.run = norm_sum, .scratch = exact_scratch};
+const tn_kernel tn_cpu_kernel_exact_add = {.run = exact_add};
 const tn_kernel tn_cpu_kernel_clip = {.run = clip};

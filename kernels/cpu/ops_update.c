@@ -68,6 +68,8 @@ const tn_kernel tn_cpu_kernel_merge_heads = {0};
 const tn_kernel tn_cpu_kernel_chunk = {0};
 const tn_kernel tn_cpu_kernel_unchunk = {0};
 const tn_kernel tn_cpu_kernel_cross_entropy = {0};
+const tn_kernel tn_cpu_kernel_send = {0};
+const tn_kernel tn_cpu_kernel_recv = {0};
 
 static const tn_kernel *const table[TN_N_OPS] = {
 #define TN_OP(name) &tn_cpu_kernel_##name,

@@ -105,7 +105,7 @@ local sections = {
       doc = "ranks that share one copy (FSDP); -1: all that are left" },
     degree("context_parallel_degree", "cp", "ranks that share a sequence", "layout"),
     degree("tensor_parallel_degree", "tp", "ranks that share a layer's matrices"),
-    degree("pipeline_parallel_degree", "pp", "pipeline stages", true),
+    degree("pipeline_parallel_degree", "pp", "ranks that share the layers, as pipeline stages"),
     degree("expert_parallel_degree", "ep", "ranks that share a layer's experts", "layout"),
     { "enable_sequence_parallel", "boolean", default = true,
       doc = "with tp > 1: norms and residuals split over the sequence" },
@@ -117,8 +117,12 @@ local sections = {
       either = { { "", "choice", one_of = { "default", "always", "never" } }, { "", "integer", min = 1 } },
       doc = "always: gather weights again for backward and for every microbatch; never: once per step; n: split over "
         .. "groups of n ranks in between; default: always, never in a pipeline" },
-    { "pipeline_parallel_schedule", "choice", default = "1F1B", one_of = { "1F1B", "Interleaved1F1B", "GPipe", "LoopedBFS",
-      "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV" }, doc = "order of microbatches on the stages" },
+    { "pipeline_parallel_schedule", default = "1F1B", either = {
+      { "", "choice", one_of = { "1F1B", "Interleaved1F1B", "GPipe", "LoopedBFS", "ZBH1", "InterleavedZeroBubble",
+        "ZBVZeroBubble", "DualPipeV" }, later = { "DualPipeV" } },
+      { "", "list", min_count = 1, item = { "", "list", item = { "", "text" } } } },
+      doc = "order of microbatches on the stages: a name, or a table with one row of actions (\"0F0\", \"0B0\") per rank" },
+    { "pipeline_parallel_schedule_csv", "path", unset = "no file", doc = "that table as a file" },
     { "pipeline_parallel_microbatch_size", "integer", default = 1, min = 1, doc = "rows of one pipeline microbatch" },
     { "pipeline_parallel_layers_per_stage", "integer", min = 1, unset = "layers shared evenly",
       doc = "layers of a virtual stage" },

@@ -58,7 +58,7 @@ static void fill(setup *s, int n_ranks, int rank, int64_t n, int64_t offset)
         v->rank = 1;
         v->dim[0].extent = n;
         for (int a = 0; a < TN_N_AXES; a++) v->layout.type[a] = TN_TYPE_R;
-        s->places[i] = (tn_place){.region = (int8_t)i, .offset = offset};
+        s->places[i] = (tn_place){.region = (int8_t)i, .saved = -1, .offset = offset};
         s->nodes[i] = (tn_node){.op = TN_OP_redistribute, .n_out = 1, .out0 = i, .path = "bench"};
     }
     s->values[0].layout.type[TN_AXIS_TP] = TN_TYPE_P;
@@ -99,7 +99,7 @@ static tn_status reduce(const tn_world *w, tn_comm *c, int64_t bytes, double sec
     fill(&s, w->size, w->rank, n, 0);
     TN_TRY(tn_exchange_build(&s.p,
                              &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c,
-                             0, &arena, &x));
+                             0, 0, &arena, &x));
     for (int i = 0; i < 3; i++) TN_TRY(tn_exchange_run(x, &d->cpu, 0, 0));
     double begun = tn_clock_s();
     while (more && done < MAX_REPEATS) {

@@ -57,7 +57,7 @@ static tn_status steps(run *q)
                           .user = q,
                           .on_step = on_step};
     TN_TRY(tn_lr_init(&(tn_lr_options){.steps = n, .warmup_steps = n, .decay_ratio = -1}, &o.lr));
-    printf("ready %lld\n", (long long)tn_cost_of(s->train->g).parameters);
+    printf("ready %lld\n", (long long)s->trains.cost.parameters);
     fflush(stdout);
     if (!told(q)) return TN_OK;
     tn_status st = tn_train_run(&o);

@@ -40,7 +40,7 @@ static int group_of(void *user, const char *param)
 static void plan(tn_graph *g)
 {
     tn_program *p;
-    tn_status st = tn_program_build(g, 0, 0, NULL, &p);
+    tn_status st = tn_program_build(g, NULL, 0, 0, NULL, &p);
     must_say(st, "");
     if (st) return;
     st = tn_program_verify(p); /* scopes and states by hand may be in an order that no pass makes */

@@ -162,6 +162,7 @@ static tn_scope scope_of(const tn_ops *t, tn_op_id op)
     case TN_OP_inv_count:
         return TN_SCOPE_HEAD;
     case TN_OP_norm_sum:
+    case TN_OP_exact_add:
     case TN_OP_clip:
     case TN_OP_adamw:
     case TN_OP_sgd:

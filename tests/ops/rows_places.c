@@ -25,7 +25,7 @@ static tn_program *plan(const tn_ops *t, int32_t keep)
     tn_program *p = NULL;
     if (!tn_ops_ok(tn_pass_lower(t->g, &low), "lower")) return NULL;
     int32_t kept = tn_ops_find_again(t->g, keep, low);
-    return tn_ops_ok(tn_program_build(low, 0, 1, &kept, &p), "plan") ? p : NULL;
+    return tn_ops_ok(tn_program_build(low, NULL, 0, 1, &kept, &p), "plan") ? p : NULL;
 }
 
 static const tn_place *place_of(const tn_ops *t, const tn_program *p, int32_t value)
@@ -156,6 +156,41 @@ static void more_input(void)
 
 const tn_op_test tn_op_test_state = {.more = more_state};
 const tn_op_test tn_op_test_input = {.more = more_input};
+
+/* ---- send, recv */
+
+/* What travels between pipeline ranks is checked by whole runs (tests/cli/test_layouts.py). */
+static void more_send(void)
+{
+    tn_ops t = tn_ops_begin(1, false);
+    int32_t x = tn_ops_f32(&t, f32("5,6/3 {dp:R cp:R tp:1}")),
+            y = tn_ops_node(&t, TN_OP_send, "channel=3 to=1", NULL, 1, &x);
+    check_value(t.g, y, "i32  {dp:R cp:R tp:R}");
+    tn_ops_check(!t.g->values[y].grad, "what send returns has a gradient");
+    tn_ops_check(tn_node_is_exchange(t.g, &t.g->nodes[t.g->values[y].node]), "send is no exchange");
+    tn_ops_fini(&t);
+}
+
+static void more_recv(void)
+{
+    const tn_value empty = {.rank = 1, .dim = {{0, 0}}},
+                   fine = {.rank = 2, .dtype = TN_BF16, .dim = {{3, 0}, {4, 2}}, .grad = true};
+    tn_ops t = tn_ops_begin(1, false);
+    tn_layout l;
+    int32_t y;
+    tn_ops_check(tn_layout_parse("{dp:R cp:R tp:1}", &l), "a layout");
+    tn_node_desc d = {.op = TN_OP_recv, .path = "m", .like = &fine, .layout = &l};
+    tn_ops_ok(tn_graph_add(t.g, &d, &y), "recv");
+    check_value(t.g, y, "bf16 3,4/2 {dp:R cp:R tp:1}");
+    tn_ops_check(t.g->values[y].grad, "a received value keeps its gradient");
+    tn_ops_fini(&t);
+    leaf_refused(TN_OP_recv, NULL, "{dp:R cp:R tp:R}", "needs dims");
+    leaf_refused(TN_OP_recv, &empty, "{dp:R cp:R tp:R}", "extent 0");
+    leaf_refused(TN_OP_recv, &fine, NULL, "needs a placement");
+}
+
+const tn_op_test tn_op_test_send = {.more = more_send};
+const tn_op_test tn_op_test_recv = {.more = more_recv};
 
 /* ---- redistribute */
 

@@ -68,6 +68,32 @@ static void build_clip(tn_ops *t, int i)
     TN_OPS_NODE(t, TN_OP_clip, max[i], sum);
 }
 
+static void ref_exact_add(const tn_ops_ref *r)
+{
+    r->out[0][0] = r->in[0][0] + r->in[1][0];
+}
+
+static void build_exact_add(tn_ops *t, int i)
+{
+    int32_t a = norm(t, i, 3), b = norm(t, i + 1, i ? 1e-6 : 1e6);
+    TN_OPS_NODE(t, TN_OP_exact_add, NULL, a, b);
+}
+
+static void more_exact_add(void)
+{
+    tn_ops t = tn_ops_begin(1, false);
+    int32_t two[2] = {norm(&t, 0, 1), f32(&t, 0, 1)};
+    two[1] = TN_OPS_NODE(&t, TN_OP_clip, NULL, two[0]);
+    tn_node_desc d = {.op = TN_OP_exact_add, .n_in = 2, .in = two, .path = "w"};
+    tn_ops_bad(tn_graph_add(t.g, &d, NULL), "w: exact_add: operand 1 must be an exact sum");
+    tn_ops_fini(&t);
+}
+
+const tn_op_test tn_op_test_exact_add = {.n_cases = 2,
+                                         .build = build_exact_add,
+                                         .ref = ref_exact_add,
+                                         .tolerance = 1e-13,
+                                         .more = more_exact_add};
 const tn_op_test tn_op_test_norm_sum = {.n_cases = 4,
                                         .build = build_norm_sum,
                                         .ref = ref_norm_sum,

@@ -127,7 +127,7 @@ static tn_status plan(const tn_graph *in, tn_program **out)
     const tn_pass_options o = {.recompute = TN_RECOMPUTE_NONE};
     tn_graph *g;
     TN_TRY(tn_pass_recompute(in, &o, &g));
-    return tn_program_build(g, 0, 0, NULL, out);
+    return tn_program_build(g, NULL, 0, 0, NULL, out);
 }
 
 static tn_status plan_and_verify(void *arg)

@@ -281,8 +281,8 @@ static void fusing(void)
                      (long long)after, (long long)again);
         TN_CHECK(flops(plain) == flops(fused) && dead_nodes(plain) == 0 && dead_nodes(fused) == 0);
         tn_program *a, *b;
-        if (!TN_CHECK_OK(tn_program_build(plain, 0, 0, NULL, &a)) ||
-            !TN_CHECK_OK(tn_program_build(fused, 0, 0, NULL, &b)))
+        if (!TN_CHECK_OK(tn_program_build(plain, NULL, 0, 0, NULL, &a)) ||
+            !TN_CHECK_OK(tn_program_build(fused, NULL, 0, 0, NULL, &b)))
             return;
         TN_CHECK_OK(tn_program_verify(a));
         TN_CHECK_OK(tn_program_verify(b));
@@ -540,7 +540,7 @@ static tn_status all_passes(void *arg)
         TN_TRY(st);
         g = next;
     }
-    TN_TRY(tn_program_build(g, 0, 0, NULL, p));
+    TN_TRY(tn_program_build(g, NULL, 0, 0, NULL, p));
     tn_status st = tn_program_verify(*p);
     tn_program_destroy(*p);
     return st;

@@ -321,7 +321,7 @@ static void memory_that_stays(void)
         tn_program *p;
         int n = snprintf(text, sizeof text, "%s%s", head, bodies[i]);
         if (!TN_CHECK_OK(tn_graph_parse("hand", text, (size_t)n, &g)) ||
-            !TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p)))
+            !TN_CHECK_OK(tn_program_build(g, NULL, 0, 0, NULL, &p)))
             continue;
         TN_CHECK_OK(tn_program_verify(p));
         TN_CHECK_MSG(plainly_sound(p), "graph %d by hand: the plain replay fails", i);
@@ -345,7 +345,7 @@ static void kept_values(void)
         tn_program *p;
         int32_t keep = 2;
         if (!TN_CHECK_OK(tn_graph_parse("hand", text, sizeof text - 1, &g)) ||
-            !TN_CHECK_OK(tn_program_build(g, 0, n_keep, &keep, &p)))
+            !TN_CHECK_OK(tn_program_build(g, NULL, 0, n_keep, &keep, &p)))
             continue;
         TN_CHECK((p->places[2].buffer == p->places[3].buffer) == !n_keep);
         tn_program_destroy(p);

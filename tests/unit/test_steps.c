@@ -125,7 +125,7 @@ static tn_status program_of(const char *model, const way *w, outcome *r, tn_prog
         g = next;
     }
     r->fused = count_op(g, TN_OP_fused) + count_op(g, TN_OP_linear_add);
-    TN_TRY(tn_program_build(g, 0, 0, NULL, out));
+    TN_TRY(tn_program_build(g, NULL, 0, 0, NULL, out));
     r->step_bytes = (*out)->region_bytes[TN_REGION_STEP];
     return tn_program_verify(*out);
 }

@@ -1,0 +1,100 @@
+/* pipeline.h - pass 7: what one pipeline rank runs of the whole graph, in which order, and what it
+ * gets from and gives to the other pipeline ranks.
+ *
+ * The rank's graph holds the nodes of its stages and those of TN_STAGE_ALL that they need. Where a
+ * node reads what a stage of another rank makes, the value is sent once to that rank: `send` stands
+ * there, `recv` here, both with the number of the channel. Its nodes of a microbatch are cut into
+ * segments, one or more for each stage; the action list says which segment runs for which
+ * microbatch. Sends stand at a segment's end, receives at its begin, as the simulator of schedule.h
+ * assumes.
+ *
+ * Mail: the sender writes into the receiver's memory, so a channel needs as many slots as messages
+ * may lie there unread at once. That number follows from the lists alone: when a rank sends, what
+ * it has received so far proves how far the receiver has come (a vector clock over actions). With
+ * so many slots no sender ever waits, and no list that the validator accepts can hang.
+ *
+ * Forward-only lists (evaluation) are as good as complete ones. */
+#ifndef TN_GRAPH_PIPELINE_H
+#define TN_GRAPH_PIPELINE_H
+#include "graph/graph.h"
+#include "graph/schedule.h"
+
+TN_C_BEGIN
+
+typedef struct tn_segment {
+    int64_t begin, end; /* nodes of the rank's graph */
+    int32_t stage;
+} tn_segment;
+
+typedef struct tn_action {
+    int32_t segment, microbatch;
+} tn_action;
+
+/* A channel that begins or ends at this rank. Its flags and its slots lie in the receiver's mail;
+ * a flag takes a cache line. */
+typedef struct tn_mail {
+    int32_t node, value; /* its send or recv in this rank's graph; what is sent, what is received */
+    int32_t channel, peer; /* peer: the other pipeline rank */
+    int32_t n_slots;
+    int64_t flags, slots; /* offsets in the receiver's mail */
+    int64_t slot_bytes;
+    const int32_t *slot; /* by microbatch; one entry outside of microbatches */
+    bool arrives;
+} tn_mail;
+
+enum { TN_MAIL_FLAG_BYTES = 64 };
+
+typedef struct tn_pipeline {
+    int32_t n_ranks, rank; /* pipeline ranks */
+    int64_t n_segments, n_actions, n_mails;
+    tn_segment *segments;
+    tn_action *actions;
+    tn_mail *mails;
+    int64_t *mail_bytes; /* by pipeline rank: what its mail takes */
+    int64_t *origin;     /* by node of the rank's graph: the node of the whole graph; sends and
+                            receives have that of the value's producer */
+    tn_arena arena;
+} tn_pipeline;
+
+/* Graph and plan of pipeline rank `rank`. The lists have been simulated. */
+tn_status tn_pass_pipeline(const tn_graph *in, const tn_schedule *s, int rank, tn_graph **out,
+                           tn_pipeline **plan_out) TN_MUST_USE;
+void tn_pipeline_destroy(tn_pipeline *p); /* NULL is fine */
+
+/* Every channel has one sender and one receiver, which agree about peer, slots, place, type and
+ * extents; and the ranks come to the end of their lists. plans, graphs: of all pipeline ranks. */
+tn_status tn_pipeline_verify(const tn_pipeline *const *plans, const tn_graph *const *graphs,
+                             int n) TN_MUST_USE;
+
+/* ---- pipeline_mail.c ---- */
+
+/* The lists as positions: where an action of stage and kind (F, B or W; a BW is both) stands in
+ * its rank's list; -1: nowhere. */
+typedef struct tn_positions {
+    const tn_schedule *s;
+    int32_t *at; /* by kind, stage, microbatch */
+} tn_positions;
+tn_status tn_positions_build(const tn_schedule *s, tn_arena *arena, tn_positions *out) TN_MUST_USE;
+int32_t tn_positions_at(const tn_positions *p, int32_t stage, int kind, int32_t microbatch);
+
+typedef struct tn_channel_user {
+    int32_t stage;
+    uint8_t kind;
+} tn_channel_user;
+
+/* A value that travels for every microbatch. */
+typedef struct tn_channel {
+    int32_t from, to; /* pipeline ranks */
+    tn_channel_user maker;
+    int64_t n_users; /* the first is where it is received */
+    tn_channel_user *users;
+    int32_t n_slots; /* out */
+    int32_t *slot;   /* out: by microbatch */
+} tn_channel;
+
+/* Slots of every channel; in `arena`. Fails where the lists wait for each other. */
+tn_status tn_channels_size(const tn_schedule *s, tn_channel *channels, int64_t n,
+                           tn_arena *arena) TN_MUST_USE;
+
+TN_C_END
+#endif

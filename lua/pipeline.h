@@ -1,0 +1,30 @@
+/* pipeline.h - from the recipe's pipeline keys to stages and action lists.
+ *
+ * A step is `rounds` forwards of local_batch_size rows, each cut into microbatches of
+ * pipeline_parallel_microbatch_size; the schedule's lists are for one of them and repeat. */
+#ifndef TN_LUA_PIPELINE_H
+#define TN_LUA_PIPELINE_H
+#include "graph/schedule.h"
+#include "graph/stages.h"
+#include "lua/build.h"
+
+TN_C_BEGIN
+
+typedef struct tn_stage_plan {
+    tn_schedule *schedule; /* of the step */
+    int32_t n_stages, n_modules;
+    const char **module; /* by module, in the order of forward */
+    int32_t *stage;      /* by module */
+    int32_t *n_layers;   /* by stage */
+    tn_arena arena;
+} tn_stage_plan;
+
+/* Stages of the traced graph and the lists of a step; forward_only for programs without backward.
+ * All broken rules at once, with the nearest legal values. */
+tn_status tn_stage_plan_make(const tn_recipe *r, const tn_shape *shape, bool forward_only,
+                             const tn_graph *traced, tn_stage_plan **out,
+                             tn_graph **staged_out) TN_MUST_USE;
+void tn_stage_plan_destroy(tn_stage_plan *p); /* NULL is fine */
+
+TN_C_END
+#endif
