@@ -122,7 +122,7 @@ static tn_status bind_value(const tn_exec *e, int32_t v, operand *out)
                      .microbatch_stride = at->microbatch_stride,
                      .chunk_stride = at->chunk_stride,
                      .slot_bytes = at->slot_bytes,
-                     .slot = at->saved < 0 ? NULL : p->saved[at->saved].slot};
+                     .slot = at->saved ? p->saved[at->saved - 1].slot : NULL};
     if (at->region == TN_REGION_MAIL) out->base += e->mail_base;
     if (at->region == TN_REGION_PROCESS && p != e->m->owner)
         TN_TRY(owner_place(e, first, &out->base));

@@ -1,4 +1,5 @@
-/* events.c - two steps are walked with two iterations of every loop, which holds every pair of an
+/* events.c - two steps are walked with two iterations of every loop (with a pipeline: the actions
+ * of as many microbatches as any value has slots, and one more), which holds every pair of an
  * entry's run and the latest run of another before it; what is true of these pairs is true of all,
  * since a stream that has come to the latest run has passed those before it. The second iteration
  * stands for all that follow: what moves with the loop is then all further pieces.
@@ -51,8 +52,14 @@ typedef struct walk {
 
 const char *tn_events_stream(tn_stream s)
 {
-    static const char *const names[TN_N_STREAMS] = {"compute", "tensor", "gather", "reduce"};
+    static const char *const names[TN_N_STREAMS] = {"compute", "tensor", "gather",
+                                                    "reduce",  "send",   "recv"};
     return names[s];
+}
+
+static void fill(int32_t by_stream[TN_N_STREAMS])
+{
+    for (int s = 0; s < TN_N_STREAMS; s++) by_stream[s] = NONE;
 }
 
 /* ------------------------------------------------------------ the map */
@@ -62,10 +69,9 @@ static span span_of(const walk *w, int32_t v, bool whole, int32_t microbatch, in
     const tn_place *at = &w->p->places[v];
     const tn_value *x = &w->p->local[v];
     int64_t bytes = tn_value_elements(x) * tn_dtype_bytes((tn_dtype)x->dtype);
-    int64_t begin = w->base[at->region] + at->offset + microbatch * at->microbatch_stride +
-                    chunk * at->chunk_stride;
+    int64_t begin = w->base[at->region] + tn_program_offset(w->p, at, microbatch, chunk);
     if (!bytes) return (span){begin, begin};
-    if (microbatch && w->p->g->n_microbatches > 2)
+    if (microbatch && w->p->g->n_microbatches > 2 && !w->p->pipeline)
         bytes += (w->p->g->n_microbatches - 2) * at->microbatch_stride;
     if (chunk && w->p->g->n_chunks > 2) bytes += (w->p->g->n_chunks - 2) * at->chunk_stride;
     if (whole && x->carried && x->levels > 1) bytes += (x->levels - 1) * at->level_bytes;
@@ -130,16 +136,21 @@ static tn_status make_map(walk *w)
     const tn_graph *g = w->p->g;
     int64_t n = 0;
     for (int r = 0; r < TN_N_REGIONS; r++) w->base[r + 1] = w->base[r] + w->p->region_bytes[r];
-    TN_TRY(take(w, 8 * g->n_values + 2, sizeof *w->border, &w->border));
+    TN_TRY(tn_grow((void **)&w->border, &w->cap_borders, 1, sizeof *w->border));
     w->border[w->n_borders++] = 0;
-    for (int32_t v = 0; v < g->n_values; v++)
-        for (int i = 0; i < 4; i++) {
-            span s = span_of(w, v, true, i / 2, i % 2);
-            const tn_place *at = &w->p->places[v];
-            if ((i / 2 && !at->microbatch_stride) || (i % 2 && !at->chunk_stride)) continue;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const tn_place *at = &w->p->places[v];
+        bool moves = at->microbatch_stride || at->saved;
+        int32_t n_m = moves ? tn_program_microbatches_walked(w->p) : 1,
+                n_c = at->chunk_stride ? 2 : 1;
+        TN_TRY(tn_grow((void **)&w->border, &w->cap_borders, w->n_borders + 2 * n_m * n_c,
+                       sizeof *w->border));
+        for (int32_t i = 0; i < n_m * n_c; i++) {
+            span s = span_of(w, v, true, i / n_c, i % n_c);
             w->border[w->n_borders++] = s.begin;
             w->border[w->n_borders++] = s.end;
         }
+    }
     qsort(w->border, (size_t)w->n_borders, sizeof *w->border, by_byte);
     for (int64_t i = 0; i < w->n_borders; i++)
         if (!n || w->border[n - 1] != w->border[i]) w->border[n++] = w->border[i];
@@ -214,7 +225,8 @@ static void touch(walk *w, const run *q, int32_t v, bool writes, int32_t needs[T
     if (!writes) return;
     for (int64_t i = next_start(w, begin, end); i < end; i = next_start(w, i, end))
         w->starts[i / 64] &= ~((uint64_t)1 << i % 64);
-    w->at[begin] = (owners){self, {NONE, NONE, NONE, NONE}};
+    w->at[begin].writer = self;
+    fill(w->at[begin].reader);
 }
 
 static tn_status add_event(walk *w, int32_t entry, int32_t after)
@@ -245,8 +257,10 @@ static tn_status run_entry(walk *w, int32_t entry, int32_t microbatch, int32_t c
     const tn_graph *g = w->p->g;
     const tn_entry *e = &w->p->entries[entry];
     const tn_node *n = &g->nodes[e->node];
-    int32_t needs[TN_N_STREAMS] = {NONE, NONE, NONE, NONE};
-    run q = {entry, microbatch, chunk, {NONE, NONE, NONE, NONE}};
+    int32_t needs[TN_N_STREAMS];
+    run q = {.entry = entry, .microbatch = microbatch, .chunk = chunk};
+    fill(needs);
+    fill(q.clock);
     if (w->last[e->stream] >= 0) come_behind(w, &q, w->last[e->stream]);
     for (int32_t k = w->first_event[entry]; k >= 0; k = w->events[k].next)
         if (w->latest[w->events[k].after] >= 0) come_behind(w, &q, w->latest[w->events[k].after]);
@@ -272,16 +286,24 @@ static tn_status run_range(walk *w, int64_t begin, int64_t end, int32_t microbat
     return TN_OK;
 }
 
+static tn_status run_segment(walk *w, const tn_segment *g, int32_t m)
+{
+    const tn_program *p = w->p;
+    int32_t n_c = p->g->n_chunks > 1 ? 2 : 1;
+    if (p->chunk < g->begin || p->chunk_end > g->end) return run_range(w, g->begin, g->end, m, 0);
+    TN_TRY(run_range(w, g->begin, p->chunk, m, 0));
+    for (int32_t c = 0; c < n_c; c++) TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
+    return run_range(w, p->chunk_end, g->end, m, 0);
+}
+
 static tn_status run_step(walk *w)
 {
     const tn_program *p = w->p;
-    int32_t n_m = p->g->n_microbatches > 1 ? 2 : 1, n_c = p->g->n_chunks > 1 ? 2 : 1;
+    int32_t most = tn_program_microbatches_walked(p);
     TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
-    for (int32_t m = 0; m < n_m; m++) {
-        TN_TRY(run_range(w, p->microbatch, p->chunk, m, 0));
-        for (int32_t c = 0; c < n_c; c++) TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
-        TN_TRY(run_range(w, p->chunk_end, p->tail, m, 0));
-    }
+    for (int64_t i = 0; i < p->n_actions; i++)
+        if (p->actions[i].microbatch < most)
+            TN_TRY(run_segment(w, &p->segments[p->actions[i].segment], p->actions[i].microbatch));
     return run_range(w, p->tail, p->n_entries, 0, 0);
 }
 
@@ -307,6 +329,7 @@ static void end_walk(walk *w)
 {
     tn_free(w->runs);
     tn_free(w->events);
+    tn_free(w->border);
     tn_arena_fini(&w->arena);
 }
 

@@ -55,23 +55,45 @@ static int32_t rank_of(const cut *c, const tn_node *n)
 
 /* ------------------------------------------------------------ kinds */
 
-/* Loss chunks belong to forward, whatever they hold. Behind the turn weight gradients are W, all
- * else is B. The gathers in front of the first backward node are for it. */
-static void find_kinds(cut *c)
+/* The first user of a gather in a microbatch: what it is for. */
+static uint8_t kind_of_user(const cut *c, const tn_uses *uses, int64_t node)
+{
+    int32_t v = c->g->nodes[node].out0;
+    uint8_t kind = c->kind[node];
+    bool any = false;
+    for (int64_t u = uses->first[v]; u < uses->first[v + 1]; u++) {
+        uint8_t k = c->kind[uses->users[u]];
+        if (in_microbatch(&c->g->nodes[uses->users[u]]) && (!any || k < kind)) kind = k;
+        any = true;
+    }
+    return kind;
+}
+
+/* Loss chunks belong to forward, whatever they hold. Behind the first backward node weight
+ * gradients are W and what follows from them, all else is B. A gather belongs to what it is for. */
+static tn_status find_kinds(cut *c)
 {
     const tn_graph *g = c->g;
-    int64_t turn = 0;
-    while (turn < g->n_nodes &&
-           !(g->nodes[turn].scope == TN_SCOPE_MICROBATCH &&
-             (g->nodes[turn].phase == TN_PHASE_B || g->nodes[turn].phase == TN_PHASE_W)))
-        turn++;
-    while (turn > 0 && turn < g->n_nodes && g->nodes[turn - 1].scope == TN_SCOPE_MICROBATCH &&
-           g->nodes[turn - 1].op == TN_OP_unshard)
-        turn--;
-    for (int64_t i = 0; i < g->n_nodes; i++)
-        c->kind[i] = i < turn || g->nodes[i].scope == TN_SCOPE_CHUNK ? TN_SCHEDULE_F
-                     : g->nodes[i].phase == TN_PHASE_W               ? TN_SCHEDULE_W
-                                                                     : TN_SCHEDULE_B;
+    tn_uses uses;
+    bool backward = false;
+    TN_TRY(tn_uses_build(g, &uses));
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const tn_node *n = &g->nodes[i];
+        bool alone = n->scope == TN_SCOPE_MICROBATCH;
+        backward |= alone && (n->phase == TN_PHASE_B || n->phase == TN_PHASE_W);
+        c->kind[i] = !backward || !alone      ? TN_SCHEDULE_F
+                     : n->phase == TN_PHASE_W ? TN_SCHEDULE_W
+                                              : TN_SCHEDULE_B;
+        for (int k = 0; k < n->n_in && backward && alone; k++) {
+            int32_t p = g->values[tn_node_in(g, n, k)].node;
+            if (c->kind[p] > c->kind[i] && in_microbatch(&g->nodes[p])) c->kind[i] = c->kind[p];
+        }
+    }
+    for (int64_t i = g->n_nodes - 1; i >= 0; i--)
+        if (g->nodes[i].op == TN_OP_unshard && in_microbatch(&g->nodes[i]))
+            c->kind[i] = kind_of_user(c, &uses, i);
+    tn_uses_fini(&uses);
+    return TN_OK;
 }
 
 /* ------------------------------------------------------------ what travels */
@@ -499,7 +521,7 @@ static tn_status run(cut *c)
 {
     pieces p;
     TN_TRY(reserve(c));
-    find_kinds(c);
+    TN_TRY(find_kinds(c));
     TN_TRY(find_transfers(c));
     TN_TRY(place_mail(c));
     find_needs(c);

@@ -358,8 +358,8 @@ static tn_status place_mails(planner *q)
         at->offset = m->slots;
         at->slot_bytes = m->slot_bytes;
         if (m->n_slots == 1) continue;
-        at->saved = (int32_t)p->n_saved;
         p->saved[p->n_saved++] = (tn_saved){.from = -1, .n_slots = m->n_slots, .slot = m->slot};
+        at->saved = (int32_t)p->n_saved;
     }
     return TN_OK;
 }
@@ -378,6 +378,7 @@ static tn_status save(planner *q)
     for (int32_t v = 0; v < q->g->n_values && !st; v++) {
         if (q->root[v] != v || region_of(q, v) != TN_REGION_STEP || !is_saved(q, v)) continue;
         st = add_saved(q, action, v, &q->place[v].saved);
+        q->place[v].saved++;
         q->place[v].slot_bytes = tn_program_value_bytes(q->g, &q->g->values[v]);
     }
     tn_arena_fini(&arena);
@@ -389,7 +390,7 @@ static tn_status save(planner *q)
 static int64_t slots_of(const planner *q, int32_t root)
 {
     int32_t saved = q->place[root].saved;
-    return saved < 0 ? 1 : q->p->saved[saved].n_slots;
+    return saved ? q->p->saved[saved - 1].n_slots : 1;
 }
 
 static tn_status make_buffers(planner *q)
@@ -573,7 +574,6 @@ static tn_status plan(planner *q, int n_keep, const int32_t *keep)
     q->last_user = q->root + n;
     for (size_t v = 0; v < n; v++) {
         q->root[v] = (int32_t)v;
-        q->place[v].saved = -1;
     }
     find_loops(q);
     TN_TRY(make_segments(q));
@@ -620,6 +620,14 @@ void tn_program_destroy(tn_program *p)
     tn_pipeline_destroy(p->pipeline);
     tn_arena_fini(&p->arena);
     tn_free(p);
+}
+
+int32_t tn_program_microbatches_walked(const tn_program *p)
+{
+    int32_t most = 2;
+    for (int64_t i = 0; i < p->n_saved; i++)
+        if (p->saved[i].n_slots >= most) most = p->saved[i].n_slots + 1;
+    return most < p->g->n_microbatches ? most : (int32_t)p->g->n_microbatches;
 }
 
 tn_runs tn_program_runs(const tn_program *p, int32_t value)

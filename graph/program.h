@@ -28,8 +28,8 @@ typedef enum tn_region {
 
 typedef struct tn_place {
     int8_t region;
-    int32_t buffer;              /* values of one buffer share memory (views, in-place results) */
-    int32_t saved;               /* which of the program's tn_saved has its slots, -1: one place */
+    int32_t buffer; /* values of one buffer share memory (views, in-place results) */
+    int32_t saved;  /* 1 + which of the program's tn_saved has its slots; 0: one place */
     int64_t offset, level_bytes; /* level i of a carried sum lies at offset + i * level_bytes */
     int64_t microbatch_stride, chunk_stride, slot_bytes;
 } tn_place;
@@ -113,10 +113,14 @@ tn_status tn_program_verify(const tn_program *p) TN_MUST_USE;
 static inline int64_t tn_program_offset(const tn_program *p, const tn_place *at, int64_t microbatch,
                                         int64_t chunk)
 {
-    int64_t slot = at->saved < 0 ? 0 : p->saved[at->saved].slot[microbatch];
+    int64_t slot = !at->saved ? 0 : p->saved[at->saved - 1].slot[microbatch];
     return at->offset + microbatch * at->microbatch_stride + chunk * at->chunk_stride +
            slot * at->slot_bytes;
 }
+
+/* How many microbatches a walk over the program must follow to have seen all there is: two without
+ * a pipeline; with one as many as any value has slots, and one more. */
+int32_t tn_program_microbatches_walked(const tn_program *p);
 
 /* Of the largest shard of any rank, rounded up to the packer's alignment. */
 int64_t tn_program_value_bytes(const tn_graph *g, const tn_value *v);

@@ -94,7 +94,8 @@ static span span_of(const replay *s, int32_t v, int64_t bytes)
 static int32_t *now_of(const replay *s, int32_t v)
 {
     const tn_place *at = &s->p->places[v];
-    return &s->now[s->now_at[v] + (at->saved < 0 ? 0 : s->p->saved[at->saved].slot[s->microbatch])];
+    return &s->now[s->now_at[v] +
+                   (!at->saved ? 0 : s->p->saved[at->saved - 1].slot[s->microbatch])];
 }
 
 static bool overlap(span a, span b)
@@ -350,9 +351,7 @@ static tn_status run_action(replay *s, const tn_segment *g, int32_t m)
 static tn_status run_all(replay *s)
 {
     const tn_program *p = s->p;
-    int32_t most = p->pipeline ? 1 : s->n_microbatches;
-    for (int64_t i = 0; i < p->n_saved; i++)
-        if (p->saved[i].n_slots >= most) most = p->saved[i].n_slots + 1;
+    int32_t most = p->pipeline ? tn_program_microbatches_walked(p) : s->n_microbatches;
     TN_TRY(run_range(s, 0, p->microbatch, 0, 0));
     for (int64_t i = 0; i < p->n_actions; i++) {
         const tn_action *a = &p->actions[i];
@@ -441,7 +440,7 @@ static tn_status check_place(replay *s, int32_t v)
     s->node = s->g->values[v].node;
     if (at->region < 0 || at->region >= TN_N_REGIONS)
         return wrong(s, "%%%s lies in no region", name_of(s, v));
-    int64_t n_m = at->microbatch_stride || at->saved >= 0 ? s->n_microbatches : 1,
+    int64_t n_m = at->microbatch_stride || at->saved ? s->n_microbatches : 1,
             n_c = at->chunk_stride ? s->g->n_chunks : 1;
     if (noted)
         TN_TRY(tn_grow((void **)&s->border, &s->cap_borders, s->n_borders + 2 * n_m * n_c,
@@ -527,7 +526,7 @@ static tn_status verify(replay *s)
     for (int32_t v = 0; v < s->g->n_values; v++) {
         int32_t saved = s->p->places[v].saved;
         s->now_at[v] = slots;
-        slots += saved < 0 ? 1 : s->p->saved[saved].n_slots;
+        slots += saved ? s->p->saved[saved - 1].n_slots : 1;
     }
     TN_TRY(take(s, slots, sizeof *s->now, &mem));
     s->now = mem;

@@ -228,8 +228,7 @@ static tn_status run_pass(build *b, const char *name, int32_t loss, const tn_gra
 
 static bool wanted(const build *b, const char *pass)
 {
-    if (!strcmp(pass, "overlap"))
-        return tn_mesh_ranks(&b->o->shape.mesh) > 1 && b->o->shape.mesh.pp == 1;
+    if (!strcmp(pass, "overlap")) return tn_mesh_ranks(&b->o->shape.mesh) > 1;
     if (!strcmp(pass, "stages")) return b->o->shape.mesh.pp > 1;
     if (!strcmp(pass, "pipeline")) return false; /* behind the others, for each rank */
     if (b->o->kind != TN_BUILD_TRAIN)

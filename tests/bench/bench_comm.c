@@ -58,7 +58,7 @@ static void fill(setup *s, int n_ranks, int rank, int64_t n, int64_t offset)
         v->rank = 1;
         v->dim[0].extent = n;
         for (int a = 0; a < TN_N_AXES; a++) v->layout.type[a] = TN_TYPE_R;
-        s->places[i] = (tn_place){.region = (int8_t)i, .saved = -1, .offset = offset};
+        s->places[i] = (tn_place){.region = (int8_t)i, .offset = offset};
         s->nodes[i] = (tn_node){.op = TN_OP_redistribute, .n_out = 1, .out0 = i, .path = "bench"};
     }
     s->values[0].layout.type[TN_AXIS_TP] = TN_TYPE_P;

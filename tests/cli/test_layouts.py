@@ -33,23 +33,44 @@ SETTINGS = {
     "reshard": ["always", "never"],
     "chunks": [0, 2, 8],
     "threads": [1, 2],
+    "pp": [1, 2, 4],
+    "schedule": ["none", "1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "ZBH1", "InterleavedZeroBubble", "ZBVZeroBubble", "table"],
+    "rounds": [1, 2],  # forwards of a step, each a run of the schedule; without a pipeline `microbatch` says how many there are
 }
+SEVERAL = ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble")  # two stages per rank
+# the shapes of golden/llama, on eight rows; `packed` reads documents, so that ranks have unequal numbers of valid tokens
 MODELS = {
-    "mha": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=4", "model.ffn_dim=136", "model.n_layers=2", "model.vocab_size=257"],
-    "gqa": ["model.dim=96", "model.n_heads=6", "model.n_kv_heads=2", "model.ffn_dim=200", "model.n_layers=5", "model.vocab_size=257"],
+    "debug": ["model.n_layers=4"],
+    "odd": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=2", "model.ffn_dim=136", "model.n_layers=5", "model.vocab_size=257"],
+    "gqa": ["model.dim=96", "model.n_heads=6", "model.n_kv_heads=2", "model.ffn_dim=200", "model.n_layers=3", "model.vocab_size=257"],
     "mqa": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=1", "model.ffn_dim=172", "model.n_layers=2", "model.vocab_size=200"],
+    "tied": ["model.dim=64", "model.n_heads=8", "model.n_kv_heads=4", "model.ffn_dim=172", "model.n_layers=2", "model.tied=true"],
+    "packed": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=2", "model.ffn_dim=160", "model.n_layers=2", "model.vocab_size=257",
+               "data.source=text", "data.path=" + os.path.join(TOP, "README.md"), "data.document=blank_line", "data.packing=true"],
 }
+HEADS = ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=4", "model.n_layers=2"]
 OPTIMIZERS = {"AdamW": [], "SGD": ["optimizer.name=SGD", "optimizer.momentum=0.9", "training.max_norm=0.05"]}
 ROWS = 8
-BASE = ["data.source=random", "training.steps=5", "training.seq_len=64", "training.global_batch_size=%d" % ROWS, "metrics.log_freq=1",
+BASE = ["data.source=random", "data.validation=0", "training.steps=5", "training.seq_len=64", "training.global_batch_size=%d" % ROWS, "metrics.log_freq=1",
         "lr_scheduler.warmup_steps=2", "optimizer.lr=0.01"]
 
 
+def n_ranks(layout):
+    return layout["dp"][0] * layout["dp"][1] * layout["tp"] * layout["pp"]
+
+
 def legal(layout):
-    ranks = layout["dp"][0] * layout["dp"][1] * layout["tp"]
     per_rank = ROWS // (layout["dp"][0] * layout["dp"][1])
-    if ranks > 8 or layout["microbatch"] > per_rank or (layout["tp"] == 1 and layout["sp"] == "false"):
+    if n_ranks(layout) > 8 or layout["microbatch"] > per_rank or (layout["tp"] == 1 and layout["sp"] == "false"):
         return False
+    if (layout["pp"] == 1) != (layout["schedule"] == "none") or (layout["pp"] == 1 and layout["rounds"] > 1):
+        return False
+    if layout["pp"] > 1:
+        microbatches, rest = divmod(per_rank, layout["microbatch"] * layout["rounds"])
+        if rest or not microbatches or (layout["schedule"] == "table" and layout["pp"] != 2):
+            return False
+        if layout["schedule"] in SEVERAL and (layout["pp"] == 4 or microbatches % layout["pp"]):
+            return False
     return layout["chunks"] <= layout["microbatch"] * 8 and (layout["chunks"] == 0 or layout["chunks"] % layout["microbatch"] == 0 or
                                                              layout["microbatch"] % layout["chunks"] == 0)
 
@@ -57,8 +78,7 @@ def legal(layout):
 def draw(count):
     """Greedy pairwise cover, then random layouts up to the count."""
     names = sorted(SETTINGS)
-    every = [dict(zip(names, v)) for v in itertools.product(*(SETTINGS[n] for n in names))]
-    every = [l for l in every if legal(l)]
+    every = [l for l in (dict(zip(names, v)) for v in itertools.product(*(SETTINGS[n] for n in names))) if legal(l)]
     pairs = lambda l: {(a, str(l[a]), b, str(l[b])) for a, b in itertools.combinations(names, 2)}
     missing = set().union(*(pairs(l) for l in every))
     chosen = []
@@ -74,9 +94,31 @@ def draw(count):
     return chosen, len(missing)
 
 
+def table(microbatches):
+    """A schedule of one's own: all forwards, then backward and weight gradients apart, two at a time."""
+    rows = []
+    for stage in range(2):
+        row = ["%dF%d" % (stage, m) for m in range(microbatches)]
+        for m in range(0, microbatches, 2):
+            pair = range(m, min(m + 2, microbatches))
+            row += ["%dI%d" % (stage, k) for k in pair] + ["%dW%d" % (stage, k) for k in pair]
+        rows.append("{%s}" % ",".join('"%s"' % a for a in row))
+    return "{%s}" % ",".join(rows)
+
+
+def pipeline(layout):
+    if layout["pp"] == 1:
+        return ["training.local_batch_size=%d" % layout["microbatch"]]
+    local = ROWS // (layout["dp"][0] * layout["dp"][1] * layout["rounds"])
+    schedule = table(local // layout["microbatch"]) if layout["schedule"] == "table" else layout["schedule"]
+    return ["parallelism.pp=%d" % layout["pp"], "training.local_batch_size=%d" % local,
+            "parallelism.pipeline_parallel_microbatch_size=%d" % layout["microbatch"],
+            "parallelism.pipeline_parallel_schedule=%s" % schedule]
+
+
 def settings(layout):
-    return ["parallelism.dp_replicate=%d" % layout["dp"][0], "parallelism.dp_shard=%d" % layout["dp"][1], "parallelism.tp=%d" % layout["tp"],
-            "parallelism.enable_sequence_parallel=" + layout["sp"], "training.local_batch_size=%d" % layout["microbatch"],
+    return pipeline(layout) + ["parallelism.dp_replicate=%d" % layout["dp"][0], "parallelism.dp_shard=%d" % layout["dp"][1], "parallelism.tp=%d" % layout["tp"],
+            "parallelism.enable_sequence_parallel=" + layout["sp"],
             "activation_checkpoint.mode=" + (layout["recompute"] if layout["recompute"] in ("none", "full") else "selective"),
             "activation_checkpoint.selective_ac_option=%s" % (layout["recompute"] if layout["recompute"] in ("op", 2) else "op"),
             "parallelism.fsdp_reshard_after_forward=" + layout["reshard"], "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
@@ -93,7 +135,7 @@ with temporary() as folder:
     for i, layout in enumerate(chosen):
         optimizer = sorted(OPTIMIZERS)[i % 2]
         for model in rng.sample(sorted(MODELS), 2):
-            ranks = layout["dp"][0] * layout["dp"][1] * layout["tp"]
+            ranks = n_ranks(layout)
             other = os.path.join(folder, "other")
             words = settings(layout)
             got = run("-n", ranks, "recipes/llama3_debug.lua", *BASE, *MODELS[model], *OPTIMIZERS[optimizer], *words, "job.dump_folder=" + other, timeout=300)
@@ -110,7 +152,8 @@ with temporary() as folder:
             continue
         a, b = os.path.join(folder, "a.safetensors"), os.path.join(folder, "b.safetensors")
         check(run("parity", where, "--out", a).returncode == 0, "parity %s" % case)
-        for ranks, words in [(2, ["parallelism.tp=2"]), (4, ["parallelism.tp=4"]), (2, []), (4, ["parallelism.tp=2"])]:
+        for ranks, words in [(2, ["parallelism.tp=2"]), (4, ["parallelism.tp=4"]), (2, []), (4, ["parallelism.tp=2"]),
+                             (2, ["parallelism.pp=2"]), (8, ["parallelism.pp=2", "parallelism.tp=2", "parallelism.dp_replicate=2"])]:
             got = run("parity", where, "-n", ranks, *words, "--out", b)
             if not check(got.returncode == 0, "parity %s -n %d %s: %s%s" % (case, ranks, words, got.stdout, got.stderr)):
                 continue
@@ -130,11 +173,11 @@ with temporary() as folder:
         (2, ["debug.reduce_grid={8,8,1}"], "debug.reduce_grid.rows = 1"),
         (4, ["training.local_batch_size=2", "parallelism.fsdp_reshard_after_forward=3"], "fsdp_reshard_after_forward: 3:"),
         (2, ["parallelism.cp=2"], "context_parallel_degree"),
-        (2, ["parallelism.pp=2"], "pipeline_parallel_degree"),
+        (8, ["parallelism.pp=8"], "pipeline_parallel_degree"),
     ]
     for ranks, words, text in wrong:
         out = os.path.join(folder, "wrong")
         base = [w for w in BASE if not any(w.split("=")[0] == x.split("=")[0] for x in words)]
-        got = run("-n", ranks, "recipes/llama3_debug.lua", *base, *MODELS["mha"], *words, "job.dump_folder=" + out)
+        got = run("-n", ranks, "recipes/llama3_debug.lua", *base, *HEADS, *words, "job.dump_folder=" + out)
         check(got.returncode == 2 and text in got.stderr and not os.path.exists(out), "-n %d %s: exit %d: %s" % (ranks, words, got.returncode, got.stderr))
 done("layouts")
