@@ -1,7 +1,7 @@
 #include "engine/exec.h"
 
 #include "engine/exchange.h"
-#include "engine/mail.h"
+#include "engine/letter.h"
 #include "graph/op.h"
 #include "graph/passes.h"
 

@@ -4,6 +4,7 @@
 #ifndef TN_GRAPH_PASSES_H
 #define TN_GRAPH_PASSES_H
 #include "graph/cost.h"
+#include "graph/pipeline.h"
 #include "graph/reshard.h"
 
 TN_C_BEGIN
@@ -77,5 +78,14 @@ tn_status tn_pass_recompute(const tn_graph *in, const tn_pass_options *o,
 /* 8. Exchanges are moved to where they can run beside computation, by the cost model o->machine. */
 tn_status tn_pass_overlap(const tn_graph *in, const tn_pass_options *o, tn_graph **out) TN_MUST_USE;
 
+/* 1b. The traced graph with a stage for every node: module m is on stage s with
+ * stages->first_module[s]
+ * <= m < first_module[s + 1]. */
+tn_status tn_pass_stages(const tn_graph *in, const tn_schedule_module *modules, int32_t n_modules,
+                         const tn_schedule_stages *stages, tn_graph **out) TN_MUST_USE;
+
+/* 7. Graph and plan of pipeline rank `rank`. The lists have been simulated. */
+tn_status tn_pass_pipeline(const tn_graph *in, const tn_schedule *s, int rank, tn_graph **out,
+                           tn_pipeline **plan_out) TN_MUST_USE;
 TN_C_END
 #endif

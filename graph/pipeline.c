@@ -1,6 +1,8 @@
 #include "graph/pipeline.h"
 
+#include "graph/channel.h"
 #include "graph/op.h"
+#include "graph/passes.h"
 #include "graph/program.h"
 #include "graph/rewrite.h"
 #include "graph/stages.h"
@@ -172,7 +174,7 @@ static tn_status place_mail(cut *c)
                                          .n_users = t->n_users,
                                          .users = t->users};
     }
-    TN_TRY(tn_channels_size(c->s, channels, n, &c->plan->arena));
+    TN_TRY(tn_channel_size(c->s, channels, n, &c->plan->arena));
     TN_TRY(tn_arena_alloc(&c->plan->arena, sizeof(int32_t), &mem));
     const int32_t *once = mem;
     n = 0;

@@ -56,45 +56,12 @@ typedef struct tn_pipeline {
     tn_arena arena;
 } tn_pipeline;
 
-/* Graph and plan of pipeline rank `rank`. The lists have been simulated. */
-tn_status tn_pass_pipeline(const tn_graph *in, const tn_schedule *s, int rank, tn_graph **out,
-                           tn_pipeline **plan_out) TN_MUST_USE;
 void tn_pipeline_destroy(tn_pipeline *p); /* NULL is fine */
 
 /* Every channel has one sender and one receiver, which agree about peer, slots, place, type and
  * extents; and the ranks come to the end of their lists. plans, graphs: of all pipeline ranks. */
 tn_status tn_pipeline_verify(const tn_pipeline *const *plans, const tn_graph *const *graphs,
                              int n) TN_MUST_USE;
-
-/* ---- pipeline_mail.c ---- */
-
-/* The lists as positions: where an action of stage and kind (F, B or W; a BW is both) stands in
- * its rank's list; -1: nowhere. */
-typedef struct tn_positions {
-    const tn_schedule *s;
-    int32_t *at; /* by kind, stage, microbatch */
-} tn_positions;
-tn_status tn_positions_build(const tn_schedule *s, tn_arena *arena, tn_positions *out) TN_MUST_USE;
-int32_t tn_positions_at(const tn_positions *p, int32_t stage, int kind, int32_t microbatch);
-
-typedef struct tn_channel_user {
-    int32_t stage;
-    uint8_t kind;
-} tn_channel_user;
-
-/* A value that travels for every microbatch. */
-typedef struct tn_channel {
-    int32_t from, to; /* pipeline ranks */
-    tn_channel_user maker;
-    int64_t n_users; /* the first is where it is received */
-    tn_channel_user *users;
-    int32_t n_slots; /* out */
-    int32_t *slot;   /* out: by microbatch */
-} tn_channel;
-
-/* Slots of every channel; in `arena`. Fails where the lists wait for each other. */
-tn_status tn_channels_size(const tn_schedule *s, tn_channel *channels, int64_t n,
-                           tn_arena *arena) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -62,8 +62,8 @@ typedef struct tn_reshard {
     tn_reshard_step step[TN_RESHARD_STEPS];
     int64_t bytes;
     double seconds;
-    int64_t peak_bytes;          /* the largest block of a rank on the way */
-    int64_t by_axis_bytes;       /* what one axis after the other would receive */
+    int64_t peak_bytes;    /* the largest block of a rank on the way */
+    int64_t by_axis_bytes; /* what one axis after the other would receive */
     double by_axis_s;
     int by_axis_steps, n_states; /* its steps; placements that the search looked at */
 } tn_reshard;

@@ -2,6 +2,7 @@
 
 #include "graph/names.h"
 #include "graph/op.h"
+#include "graph/passes.h"
 #include "graph/recompute.h"
 #include "graph/rewrite.h"
 

@@ -19,10 +19,5 @@ enum { TN_STAGE_ALL = -1 };
 tn_status tn_stages_modules(const tn_graph *g, tn_arena *arena, tn_schedule_module **out,
                             int32_t *n_out) TN_MUST_USE;
 
-/* The traced graph with a stage for every node: module m is on stage s with stages->first_module[s]
- * <= m < first_module[s + 1]. */
-tn_status tn_pass_stages(const tn_graph *in, const tn_schedule_module *modules, int32_t n_modules,
-                         const tn_schedule_stages *stages, tn_graph **out) TN_MUST_USE;
-
 TN_C_END
 #endif

@@ -4,7 +4,7 @@
 #include "graph/op.h"
 #include "lua/inspect.h"
 #include "lua/model.h"
-#include "lua/pipeline.h"
+#include "lua/stage_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -390,11 +390,11 @@ tn_status tn_build_programs(tn_recipe *r, const tn_build_options *o, tn_programs
     }
     tn_graph_destroy(g);
     tn_groups_destroy(b.groups);
-    if (st) tn_programs_destroy(out);
+    if (st) tn_build_destroy(out);
     return st;
 }
 
-void tn_programs_destroy(tn_programs *p)
+void tn_build_destroy(tn_programs *p)
 {
     for (int i = 0; i < p->n && p->of; i++) tn_program_destroy(p->of[i]);
     tn_free(p->of);

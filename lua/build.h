@@ -37,7 +37,7 @@ typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph
 typedef struct tn_build_options {
     tn_build_kind kind;
     tn_shape shape;
-    int rank; /* of the world */
+    int rank;             /* of the world */
     const char *until;    /* stop behind this pass (NULL: all) */
     tn_build_watch watch; /* NULL: none */
     void *user;
@@ -52,7 +52,8 @@ tn_status tn_build_check_chunks(const tn_recipe *r) TN_MUST_USE;
 /* The graph behind the last pass (the caller's): of rank's pipeline stages, where there are any. */
 tn_status tn_build_graph(tn_recipe *r, const tn_build_options *o, tn_graph **out) TN_MUST_USE;
 
-/* One program for each pipeline rank: that of any of its ranks; o->rank's own has its coordinates. */
+/* One program for each pipeline rank: that of any of its ranks; o->rank's own has its coordinates.
+ */
 typedef struct tn_programs {
     int n, mine;
     tn_program **of;
@@ -62,7 +63,7 @@ typedef struct tn_programs {
     int32_t result;
 } tn_programs;
 tn_status tn_build_programs(tn_recipe *r, const tn_build_options *o, tn_programs *out) TN_MUST_USE;
-void tn_programs_destroy(tn_programs *p);
+void tn_build_destroy(tn_programs *p);
 
 /* Names of the passes in order, NULL behind the last. */
 extern const char *const tn_build_passes[];

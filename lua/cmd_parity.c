@@ -269,7 +269,7 @@ static tn_status logits(parity *p)
     if (!st) st = logits_with(p, &all, e, truth);
     tn_exec_destroy(e);
     tn_memory_destroy(memory);
-    tn_programs_destroy(&all);
+    tn_build_destroy(&all);
     return st;
 }
 

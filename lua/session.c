@@ -135,7 +135,7 @@ static int64_t need_with(tn_session *s, const tn_shape *shape)
         return INT64_MAX;
     }
     tn_session_bytes b = program_bytes(all.of[all.mine]);
-    tn_programs_destroy(&all);
+    tn_build_destroy(&all);
     return b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail + s->scratch_bytes +
            PROCESS_BYTES;
 }
@@ -358,8 +358,8 @@ void tn_session_close(tn_session *s)
     tn_exec_destroy(s->eval_exec);
     tn_memory_destroy(s->memory);
     tn_comm_close(s->comm);
-    tn_programs_destroy(&s->trains);
-    tn_programs_destroy(&s->evals);
+    tn_build_destroy(&s->trains);
+    tn_build_destroy(&s->evals);
     tn_device_destroy(s->device);
     tn_data_close(s->data);
     tn_data_close(s->validation);

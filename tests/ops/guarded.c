@@ -273,7 +273,7 @@ bool tn_ops_run_everywhere(const tn_ops *t, const tn_ops_run *r, tn_ops_results 
     tn_program *p = NULL;
     bool ok = true;
     *out = (tn_ops_results){0};
-    if (!tn_ops_ok(tn_program_build(r->g, 0, r->n_keep, r->keep, &p), r->name)) return false;
+    if (!tn_ops_ok(tn_program_build(r->g, NULL, 0, r->n_keep, r->keep, &p), r->name)) return false;
     for (int o = 0; r->watch >= 0 && o < p->g->nodes[r->watch].n_out; o++) {
         const tn_node *n = &p->g->nodes[r->watch];
         int k = o < 4 ? tn_op_get((tn_op_id)n->op)->reuse[o] - 1 : -1;

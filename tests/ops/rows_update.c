@@ -75,14 +75,18 @@ static void ref_exact_add(const tn_ops_ref *r)
 
 static void build_exact_add(tn_ops *t, int i)
 {
-    int32_t a = norm(t, i, 3), b = norm(t, i + 1, i ? 1e-6 : 1e6);
-    TN_OPS_NODE(t, TN_OP_exact_add, NULL, a, b);
+    int32_t sum[2] = {norm(t, i, 3), norm(t, i + 1, i ? 1e-6 : 1e6)};
+    t->scope = TN_SCOPE_TAIL;
+    for (int k = 0; k < 2; k++)
+        sum[k] = tn_ops_node(t, TN_OP_redistribute, NULL, "{dp:R cp:R tp:R}", 1, &sum[k]);
+    TN_OPS_NODE(t, TN_OP_exact_add, NULL, sum[0], sum[1]);
 }
 
 static void more_exact_add(void)
 {
     tn_ops t = tn_ops_begin(1, false);
-    int32_t two[2] = {norm(&t, 0, 1), f32(&t, 0, 1)};
+    int32_t two[2] = {norm(&t, 0, 1), -1};
+    two[0] = tn_ops_node(&t, TN_OP_redistribute, NULL, "{dp:R cp:R tp:R}", 1, &two[0]);
     two[1] = TN_OPS_NODE(&t, TN_OP_clip, NULL, two[0]);
     tn_node_desc d = {.op = TN_OP_exact_add, .n_in = 2, .in = two, .path = "w"};
     tn_ops_bad(tn_graph_add(t.g, &d, NULL), "w: exact_add: operand 1 must be an exact sum");

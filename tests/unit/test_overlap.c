@@ -142,7 +142,7 @@ static void reductions(const tn_graph *g)
 static int64_t peak_of(tn_graph *g)
 {
     tn_program *p;
-    if (!TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p))) return 0;
+    if (!TN_CHECK_OK(tn_program_build(g, NULL, 0, 0, NULL, &p))) return 0;
     TN_CHECK_OK(tn_program_verify(p));
     int64_t peak = p->pack.peak;
     tn_program_destroy(p);

@@ -357,7 +357,7 @@ static void storing_once(void)
                 TN_CHECK(n->scope == (i % 2 ? TN_SCOPE_HEAD : TN_SCOPE_MICROBATCH));
         }
         TN_CHECK(params > 0 && count(g, TN_OP_unshard) == params && dead_nodes(g) == 0);
-        if (!TN_CHECK_OK(tn_program_build(g, 0, 0, NULL, &p))) return;
+        if (!TN_CHECK_OK(tn_program_build(g, NULL, 0, 0, NULL, &p))) return;
         TN_CHECK_OK(tn_program_verify(p));
         tn_program_destroy(p);
     }

@@ -1,8 +1,8 @@
-/* mail.h - what pipeline ranks send each other: the sender copies into a slot of the receiver's
+/* letter.h - what pipeline ranks send each other: the sender copies into a slot of the receiver's
  * mail and raises the slot's flag. How many slots a channel needs follows from the schedule
  * (graph/pipeline.h), so a sender never waits. */
-#ifndef TN_ENGINE_MAIL_H
-#define TN_ENGINE_MAIL_H
+#ifndef TN_ENGINE_LETTER_H
+#define TN_ENGINE_LETTER_H
 #include "engine/exec.h"
 
 TN_C_BEGIN

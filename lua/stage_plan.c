@@ -1,6 +1,7 @@
-#include "lua/pipeline.h"
+#include "lua/stage_plan.h"
 
 #include "engine/base/file.h"
+#include "graph/passes.h"
 
 #include <string.h>
 
@@ -206,9 +207,10 @@ tn_status tn_stage_plan_make(const tn_recipe *r, const tn_shape *shape, bool for
     if (has_table(r)) TN_TRY(read_table(r, &table));
     tn_status st = tn_alloc(sizeof(tn_stage_plan), &mem);
     if (!st) {
-        *out = mem;
-        st = make(r, shape, forward_only, traced, table, *out, staged_out);
-        if (st) tn_stage_plan_destroy(*out);
+        tn_stage_plan *p = mem;
+        st = make(r, shape, forward_only, traced, table, p, staged_out);
+        if (st) tn_stage_plan_destroy(p);
+        else *out = p;
     }
     tn_schedule_destroy(table);
     return st;

@@ -1,9 +1,9 @@
-/* pipeline.h - from the recipe's pipeline keys to stages and action lists.
+/* stage_plan.h - from the recipe's pipeline keys to stages and action lists.
  *
  * A step is `rounds` forwards of local_batch_size rows, each cut into microbatches of
  * pipeline_parallel_microbatch_size; the schedule's lists are for one of them and repeat. */
-#ifndef TN_LUA_PIPELINE_H
-#define TN_LUA_PIPELINE_H
+#ifndef TN_LUA_STAGE_PLAN_H
+#define TN_LUA_STAGE_PLAN_H
 #include "graph/schedule.h"
 #include "graph/stages.h"
 #include "lua/build.h"

@@ -1,16 +1,24 @@
-/* pipeline_mail.c - how many messages of a channel may lie unread: vector clocks over the lists. */
-#include "graph/pipeline.h"
+/* channel.c - vector clocks over the lists: what a rank has received proves how far the others are.
+ */
+#include "graph/channel.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------------ positions */
 
-tn_status tn_positions_build(const tn_schedule *s, tn_arena *arena, tn_positions *out)
+/* Where an action of stage and kind (F, B or W; a BW is both) stands in its rank's list; -1:
+ * nowhere. */
+typedef struct positions {
+    const tn_schedule *s;
+    int32_t *at; /* by kind, stage, microbatch */
+} positions;
+
+static tn_status build_positions(const tn_schedule *s, tn_arena *arena, positions *out)
 {
     size_t cells = (size_t)s->n_stages * (size_t)s->n_microbatches, n = 3 * cells;
     void *mem;
     TN_TRY(tn_arena_alloc(arena, n * sizeof(int32_t), &mem));
-    *out = (tn_positions){s, mem};
+    *out = (positions){s, mem};
     for (size_t i = 0; i < n; i++) out->at[i] = -1;
     for (int32_t r = 0; r < s->n_ranks; r++)
         for (int64_t i = 0; i < s->lists[r].n; i++) {
@@ -23,7 +31,7 @@ tn_status tn_positions_build(const tn_schedule *s, tn_arena *arena, tn_positions
     return TN_OK;
 }
 
-int32_t tn_positions_at(const tn_positions *p, int32_t stage, int kind, int32_t microbatch)
+static int32_t position_of(const positions *p, int32_t stage, int kind, int32_t microbatch)
 {
     size_t cells = (size_t)p->s->n_stages * (size_t)p->s->n_microbatches;
     return p->at[(size_t)kind * cells + (size_t)stage * (size_t)p->s->n_microbatches +
@@ -34,7 +42,7 @@ int32_t tn_positions_at(const tn_positions *p, int32_t stage, int kind, int32_t 
 
 typedef struct clocks {
     const tn_schedule *s;
-    tn_positions at;
+    positions at;
     tn_channel *channels;
     int64_t n;
     int64_t *next;     /* by rank: the action that it runs next */
@@ -56,7 +64,7 @@ static tn_status prepare(clocks *c, tn_arena *arena)
     const tn_schedule *s = c->s;
     size_t places = 3 * (size_t)s->n_stages, n = (size_t)c->n + 1;
     void *mem;
-    TN_TRY(tn_positions_build(s, arena, &c->at));
+    TN_TRY(build_positions(s, arena, &c->at));
     TN_TRY(tn_arena_alloc(arena, ((size_t)s->n_ranks + places + 3 * n) * sizeof(int64_t), &mem));
     c->next = mem;
     c->incoming = c->next + s->n_ranks;
@@ -95,7 +103,7 @@ static bool receive(clocks *c, int32_t rank, int32_t stage, int kind, int32_t m,
     for (int64_t i = c->incoming[place(c, stage, kind)]; i >= 0; i = c->more[i]) {
         const tn_channel *x = &c->channels[i];
         if (x->to != rank) continue;
-        int32_t p = tn_positions_at(&c->at, x->maker.stage, x->maker.kind, m);
+        int32_t p = position_of(&c->at, x->maker.stage, x->maker.kind, m);
         if (p < 0 || p >= c->next[x->from]) return false;
         learn(mine, c->known[x->from] + (int64_t)(p + 1) * c->s->n_ranks, c->s->n_ranks);
     }
@@ -106,7 +114,7 @@ static int32_t last_read(const clocks *c, const tn_channel *x, int32_t m)
 {
     int32_t last = -1;
     for (int64_t k = 0; k < x->n_users; k++) {
-        int32_t p = tn_positions_at(&c->at, x->users[k].stage, x->users[k].kind, m);
+        int32_t p = position_of(&c->at, x->users[k].stage, x->users[k].kind, m);
         if (p > last) last = p;
     }
     return last;
@@ -148,7 +156,7 @@ static bool advance(clocks *c, int32_t rank)
     return true;
 }
 
-tn_status tn_channels_size(const tn_schedule *s, tn_channel *channels, int64_t n, tn_arena *arena)
+tn_status tn_channel_size(const tn_schedule *s, tn_channel *channels, int64_t n, tn_arena *arena)
 {
     tn_arena work = {0};
     clocks c = {.s = s, .channels = channels, .n = n};

@@ -1,4 +1,4 @@
-#include "engine/mail.h"
+#include "engine/letter.h"
 
 #include "graph/op.h"
 
