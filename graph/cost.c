@@ -2,7 +2,9 @@
 
 #include "graph/op.h"
 #include "graph/program.h"
+#include "graph/traffic.h"
 
+#include <math.h>
 #include <string.h>
 
 int64_t tn_cost_runs(const tn_graph *g, const tn_node *n)
@@ -69,16 +71,57 @@ tn_cost tn_cost_of(const tn_graph *g)
 
 /* ------------------------------------------------------------ seconds */
 
+/* H100: products at 70 % of 989 TFLOP/s at best, memory at 90 % of 3.35 TB/s. A core of today's
+ * CPUs: 88 GFLOP/s, its share of memory. */
 tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node)
 {
-    tn_cost_machine m = {.links = tn_reshard_guess(mesh, ranks_per_node)};
-    m.flops_per_s = gpu ? 989e12 * 0.7 : 88e9; /* one core; ranks that have several ask for less
-                                                  time of each, and of each exchange too */
-    m.bytes_per_s = gpu ? 3.35e12 * 0.8 : 8e9;
+    tn_cost_machine m = {.links = tn_reshard_guess(mesh, ranks_per_node), .gpu = gpu};
+    m.flops_per_s = gpu ? 989e12 * 0.73 : 88e9;
+    m.bytes_per_s = gpu ? 3.35e12 : 8e9;
     m.start_s = gpu ? 3e-6 : 1e-6;
+    m.steal = gpu ? 0.1 : 0;
     for (int a = 0; a < TN_N_AXES && !gpu; a++)
         m.links.axis[a] = (tn_reshard_link){5e-6, 5e-6, 5e9};
     return m;
+}
+
+void tn_cost_share(tn_cost_machine *m, double processors, int64_t ranks)
+{
+    m->flops_per_s *= processors;
+    m->bytes_per_s *= processors > 1 ? (processors + 1) / 2 : processors; /* shared by all cores */
+    m->start_s *= processors < 1 ? 1 / processors : 1;
+    for (int a = 0; a < TN_N_AXES; a++) {
+        tn_reshard_link *l = &m->links.axis[a];
+        if (processors < 1) { /* who waits hands the core to another rank: a switch each */
+            l->start_s += 30e-6 * (double)ranks;
+            l->bytes_per_s *= processors;
+        }
+    }
+}
+
+/* The share of its rate that work of this size reaches (Isaev et al. 2023, Calculon's table,
+ * between its steps by the logarithm). */
+static double reached(double size, const double (*table)[2], int n)
+{
+    if (size <= table[0][0]) return table[0][1];
+    for (int i = 1; i < n; i++) {
+        if (size >= table[i][0]) continue;
+        double at = log(size / table[i - 1][0]) / log(table[i][0] / table[i - 1][0]);
+        return table[i - 1][1] + at * (table[i][1] - table[i - 1][1]);
+    }
+    return table[n - 1][1];
+}
+
+static double product_share(double flops)
+{
+    static const double table[][2] = {{1e7, 0.1}, {1e9, 0.6}, {16e9, 0.9}, {128e9, 0.95}};
+    return reached(flops, table, TN_COUNT(table));
+}
+
+static double memory_share(double bytes)
+{
+    static const double table[][2] = {{1e5, 0.3}, {1e6, 0.6}, {10e6, 0.75}, {100e6, 0.9}};
+    return reached(bytes, table, TN_COUNT(table));
 }
 
 static double local_bytes(const tn_graph *g, int32_t v)
@@ -90,24 +133,27 @@ static double local_bytes(const tn_graph *g, int32_t v)
     return n;
 }
 
-/* The slowest axis that moves, for the larger side. */
+/* By the slowest of its axes in each respect; a CPU's exchange also adds and writes its result. */
 static double exchange_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machine *m)
 {
-    int32_t in = tn_node_in(g, n, 0), out = n->out0;
-    const tn_layout *a = &g->values[in].layout, *b = &g->values[out].layout;
-    double bytes = local_bytes(g, in), start = 0, per_byte = 0;
-    int64_t ranks = 1;
-    if (local_bytes(g, out) > bytes) bytes = local_bytes(g, out);
+    tn_traffic_move t;
+    double start = 0, hops = 0, per_byte = 0;
+    if (!tn_traffic_of_node(g, n, &t)) return m->start_s;
     for (int x = 0; x < TN_N_AXES; x++) {
         const tn_reshard_link *l = &m->links.axis[x];
-        bool moves = a->type[x] != b->type[x] || a->dim[x] != b->dim[x];
-        if (g->mesh.size[x] < 2 || (!moves && n->op != TN_OP_kv_reduce)) continue;
-        ranks *= g->mesh.size[x];
+        if (!(t.axes >> x & 1)) continue;
         if (l->start_s > start) start = l->start_s;
-        start += l->hop_s * (g->mesh.size[x] - 1);
+        hops += l->hop_s * (g->mesh.size[x] - 1);
         if (1 / l->bytes_per_s > per_byte) per_byte = 1 / l->bytes_per_s;
     }
-    return start + bytes * per_byte * (double)(ranks - 1) / (double)ranks;
+    double own = m->gpu ? 0 : local_bytes(g, n->out0);
+    return start + hops + ((double)t.bytes + own) * per_byte;
+}
+
+/* Attention reaches less than a product of its size, its gradient less still. */
+static double rate(const tn_node *n)
+{
+    return n->op == TN_OP_attention ? 0.75 : n->op == TN_OP_attention_bwd ? 0.6 : 1;
 }
 
 double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machine *m)
@@ -124,7 +170,106 @@ double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machin
             shares |= g->values[tn_node_in(g, n, i)].layout.type[x] == TN_TYPE_S;
         if (shares) split *= g->mesh.size[x];
     }
-    double work = op->flops ? op->flops(g, n) / split / m->flops_per_s : 0,
+    double flops = op->flops ? op->flops(g, n) / split : 0, work = flops / m->flops_per_s / rate(n),
            memory = bytes / m->bytes_per_s;
+    if (m->gpu) {
+        work /= product_share(flops);
+        memory /= memory_share(bytes);
+    }
     return m->start_s + (work > memory ? work : memory);
+}
+
+/* ------------------------------------------------------------ a step */
+
+typedef struct walk {
+    const tn_graph *g;
+    const tn_cost_machine *m;
+    double *ready;           /* by value */
+    double at[TN_N_STREAMS]; /* when a stream is free */
+    double compute_s, exchange_s;
+} walk;
+
+static double clock_of(const walk *w)
+{
+    double most = 0;
+    for (int s = 0; s < TN_N_STREAMS; s++)
+        if (w->at[s] > most) most = w->at[s];
+    return most;
+}
+
+static void one(walk *w, const tn_node *n)
+{
+    double begin = 0, cost = tn_cost_seconds(w->g, n, w->m);
+    for (int i = 0; i < n->n_in; i++) {
+        double t = w->ready[tn_node_in(w->g, n, i)];
+        if (t > begin) begin = t;
+    }
+    if (cost > 0) {
+        bool exchange = tn_node_is_exchange(w->g, n);
+        tn_stream s = w->m->gpu ? tn_program_stream(w->g, n) : TN_STREAM_COMPUTE;
+        if (w->at[s] > begin) begin = w->at[s];
+        w->at[s] = begin + cost;
+        if (exchange && w->m->gpu) w->at[TN_STREAM_COMPUTE] += cost * w->m->steal;
+        *(exchange ? &w->exchange_s : &w->compute_s) += cost;
+        begin += cost;
+    }
+    for (int i = 0; i < n->n_out; i++) w->ready[n->out0 + i] = begin;
+}
+
+static void range(walk *w, int64_t first, int64_t last)
+{
+    for (int64_t i = first; i < last; i++) one(w, &w->g->nodes[i]);
+}
+
+/* `n` runs, all behind the second as long as that. */
+static void repeat(walk *w, int64_t n, void (*body)(walk *w, const int64_t *bounds),
+                   const int64_t *bounds)
+{
+    for (int64_t i = 0; i < n && i < 2; i++) {
+        walk was = *w;
+        double begun = clock_of(w);
+        body(w, bounds);
+        if (i == 0 || n <= 2) continue;
+        double more = (double)(n - 2), took = clock_of(w) - begun;
+        for (int s = 0; s < TN_N_STREAMS; s++) w->at[s] += more * took;
+        for (int64_t v = 0; v < w->g->n_values; v++)
+            if (w->ready[v] > begun) w->ready[v] += more * took;
+        w->compute_s += more * (w->compute_s - was.compute_s);
+        w->exchange_s += more * (w->exchange_s - was.exchange_s);
+    }
+}
+
+static void chunk(walk *w, const int64_t *b)
+{
+    range(w, b[1], b[2]);
+}
+
+static void microbatch(walk *w, const int64_t *b)
+{
+    range(w, b[0], b[1]);
+    repeat(w, w->g->n_chunks, chunk, b);
+    range(w, b[2], b[3]);
+}
+
+tn_status tn_cost_walk(const tn_graph *g, const tn_cost_machine *m, tn_cost_step *out)
+{
+    walk w = {.g = g, .m = m};
+    void *mem;
+    int64_t n = g->n_nodes, b[4] = {0};
+    TN_TRY(tn_alloc((size_t)(g->n_values + 1) * sizeof(double), &mem));
+    w.ready = mem;
+    while (b[0] < n && g->nodes[b[0]].scope == TN_SCOPE_HEAD) b[0]++;
+    b[3] = b[0];
+    while (b[3] < n && g->nodes[b[3]].scope != TN_SCOPE_TAIL) b[3]++;
+    b[1] = b[0];
+    while (b[1] < b[3] && g->nodes[b[1]].scope != TN_SCOPE_CHUNK) b[1]++;
+    b[2] = b[1];
+    while (b[2] < b[3] && g->nodes[b[2]].scope == TN_SCOPE_CHUNK) b[2]++;
+    range(&w, 0, b[0]);
+    repeat(&w, g->n_microbatches, microbatch, b);
+    range(&w, b[3], n);
+    tn_free(mem);
+    double all = clock_of(&w);
+    *out = (tn_cost_step){all, w.compute_s, w.exchange_s, all - w.compute_s};
+    return TN_OK;
 }

@@ -25,13 +25,25 @@ int64_t tn_cost_runs(const tn_graph *g, const tn_node *n);
  * ranks of a run, since the order of exchanges follows from it. */
 typedef struct tn_cost_machine {
     double flops_per_s, bytes_per_s, start_s; /* of products, of memory, of each node */
+    bool gpu; /* small products and copies run below these rates; streams run beside each other */
+    double steal; /* of an exchange's time that computation beside it loses */
     tn_reshard_links links;
 } tn_cost_machine;
 tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node);
+/* The same machine where a rank has `processors` of one host, perhaps less than one, and `ranks` of
+ * them run there. CPUs only; not for what ranks must agree on. */
+void tn_cost_share(tn_cost_machine *m, double processors, int64_t ranks);
 
 /* One run of a node on a rank with the largest shards; of an exchange, from its meeting to its last
  * byte. 0 for what has no entry. */
 double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machine *m);
+
+/* A step in the order of the graph: computation in turn, an exchange when what it reads is there
+ * and its stream is free, computation when what it reads is there. On CPUs one after the other. */
+typedef struct tn_cost_step {
+    double seconds, compute_s, exchange_s, exposed_s; /* exposed: nothing is computed */
+} tn_cost_step;
+tn_status tn_cost_walk(const tn_graph *g, const tn_cost_machine *m, tn_cost_step *out) TN_MUST_USE;
 
 TN_C_END
 #endif

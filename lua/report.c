@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Assumed until a cost table is measured: what share of the peak a training step reaches. */
-static const double CPU_GFLOPS_PER_THREAD = 110, CPU_SHARE = 0.8, GPU_TFLOPS = 989, GPU_SHARE = 0.4;
-
 enum { TOP = 12 };
 
 /* ------------------------------------------------------------ figures */
@@ -51,10 +48,22 @@ double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
     return blocks ? bytes / (double)blocks / (double)(g->rows * g->seq) : 0;
 }
 
-static double step_seconds(const tn_session *s, double flops)
+/* Ranks of a CPU plan lie on one host, up to ranks_per_node of them, and share its cores. */
+static tn_cost_machine machine_of(const tn_session *s)
 {
-    if (!s->device) return flops / (GPU_TFLOPS * 1e12 * GPU_SHARE);
-    return flops / (CPU_GFLOPS_PER_THREAD * 1e9 * tn_pool_threads(s->device->cpu.pool) * CPU_SHARE);
+    int64_t ranks = tn_inspect_ranks(&s->shape.mesh), node = tn_inspect_node(s->recipe);
+    tn_cost_machine m = tn_cost_guess(&s->shape.mesh, !s->device, (int)node);
+    if (!s->device) return m;
+    int64_t here = ranks < node ? ranks : node, asked = tn_recipe_int(s->recipe, "device.threads");
+    double cores = (double)tn_pool_cores() / (double)here;
+    tn_cost_share(&m, asked && (double)asked < cores ? (double)asked : cores, here);
+    return m;
+}
+
+static tn_status step_of(const tn_session *s, tn_cost_step *out)
+{
+    tn_cost_machine m = machine_of(s);
+    return tn_cost_walk(s->train->g, &m, out);
 }
 
 static int by_size(const void *pa, const void *pb)
@@ -223,12 +232,19 @@ tn_status tn_report_plan(const tn_session *s, tn_text *out)
     print_model(s, &c, out);
     print_memory(s, out);
     TN_TRY(print_peak(s, out));
-    double seconds = step_seconds(s, c.step_flops);
-    tn_text_add(out, "\nstep        %s FLOPs, predicted %s, %s tokens/s (%s)\n",
-                tn_text_count(c.step_flops).s, tn_text_seconds(seconds).s,
-                tn_text_count((double)(s->global_batch * s->shape.seq) / seconds).s,
-                s->device ? "assumed: 80 % of 110 GFLOP/s per thread"
-                          : "assumed: 40 % of 989 TFLOP/s on one GPU");
+    tn_cost_step step;
+    TN_TRY(step_of(s, &step));
+    double tokens = (double)(s->global_batch * s->shape.seq);
+    tn_text_add(out, "\nstep        %s FLOPs, predicted %s, %s tokens/s\n",
+                tn_text_count(c.step_flops).s, tn_text_seconds(step.seconds).s,
+                tn_text_count(tokens / step.seconds).s);
+    tn_text_add(out, "  computation %s, exchanges %s, of these %s exposed (%.1f %%)\n",
+                tn_text_seconds(step.compute_s).s, tn_text_seconds(step.exchange_s).s,
+                tn_text_seconds(step.exposed_s).s, 100 * step.exposed_s / step.seconds);
+    if (!s->device)
+        tn_text_add(out, "  model FLOPs %.1f %% of 989 TFLOP/s per rank (MFU)\n",
+                    100 * c.flops_per_token * tokens / step.seconds /
+                        (989e12 * (double)tn_inspect_ranks(&s->shape.mesh)));
     return tn_text_end(out);
 }
 
@@ -268,6 +284,8 @@ tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
     tn_cost c = tn_cost_of(s->train->g);
     tn_session_bytes b = tn_session_memory(s);
     const tn_graph *g = s->train->g;
+    tn_cost_step step;
+    TN_TRY(step_of(s, &step));
     tn_text_add(out, "{\"parameters\": %lld, \"flops_per_token\": %s, \"step_flops\": %s, ",
                 (long long)c.parameters, tn_text_double(c.flops_per_token).s,
                 tn_text_double(c.step_flops).s);
@@ -279,7 +297,10 @@ tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
     json_layout(s, out);
     tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ",
                 (long long)s->train->n_entries, (long long)s->train->n_buffers,
-                tn_text_double(step_seconds(s, c.step_flops)).s);
+                tn_text_double(step.seconds).s);
+    tn_text_add(out, "\"compute_s\": %s, \"exchange_s\": %s, \"exposed_s\": %s, ",
+                tn_text_double(step.compute_s).s, tn_text_double(step.exchange_s).s,
+                tn_text_double(step.exposed_s).s);
     tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ",
                 tn_text_double(tn_report_saved_bytes(s->train, NULL)).s);
     tn_text_add(
