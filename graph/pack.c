@@ -32,11 +32,11 @@ typedef struct order {
     int rounds;
 } order;
 
-static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 12},
-                               {"stacks, then pressure, span 512", BY_PRESSURE, true, 512, 8},
-                               {"stacks, then pressure, span 32", BY_PRESSURE, true, 32, 6},
+static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 8},
+                               {"stacks, then pressure, span 512", BY_PRESSURE, true, 512, 3},
+                               {"stacks, then area", BY_AREA, true, 512, 16},
+                               {"pressure", BY_PRESSURE, false, 0, 8},
                                {"stacks, then size", BY_SIZE, true, 64, 12},
-                               {"pressure", BY_PRESSURE, false, 0, 12},
                                {"size", BY_SIZE, false, 0, 12},
                                {"area", BY_AREA, false, 0, 12},
                                {"lifetime", BY_LIFETIME, false, 0, 4},
