@@ -268,7 +268,7 @@ def config_ninja(args, got):
     programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives
     programs = sorted(programs) + [MAIN]
     variants = ["asan", "hostile"] if got["asan, ubsan"] else []
-    needs = ["tests-release"] + ["tests-" + v for v in variants]
+    needs = ["tests-release", "build/plant/titan"] + ["tests-" + v for v in variants]
     if got["tsan"]:
         needs += ["build/tsan/tests/" + t for t in TSAN_TESTS if os.path.exists("tests/unit/%s.c" % t)]
     if got["libFuzzer"]:

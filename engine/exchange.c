@@ -1,5 +1,6 @@
 #include "engine/exchange.h"
 
+#include "engine/base/plant.h"
 #include "graph/op.h"
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/exact.h"
@@ -263,6 +264,7 @@ static void tree(const float *const *src, int n, int64_t at, int64_t m, float *o
     }
     int half = 1;
     while (half * 2 < n) half *= 2;
+    if (tn_plant_is(TN_PLANT_SUM_ORDER)) half = n - 1;
     tree(src, half, at, m, out);
     tree(src + half, n - half, at, m, right);
     for (int64_t i = 0; i < m; i++) out[i] = out[i] + right[i];
@@ -272,11 +274,10 @@ static void add_floats(const job *j, int64_t src, int64_t dst, int64_t m)
 {
     float sum[CHUNK];
     const float *const *from = (const float *const *)j->src;
-    if (j->x->to == TN_F32) {
-        tree(from, j->p->n_src, src, m, (float *)j->dst + dst);
-        return;
-    }
-    tree(from, j->p->n_src, src, m, sum);
+    float *out = j->x->to == TN_F32 ? (float *)j->dst + dst : sum;
+    tree(from, tn_plant_is(TN_PLANT_SUM_DROPPED) ? 1 : j->p->n_src, src, m, out);
+    for (int64_t i = 0; i < m && tn_plant_is(TN_PLANT_SUM_DOUBLED); i++) out[i] += out[i];
+    if (out != sum) return;
     tn_cast_block(j->isa, &(tn_cast_args){m, sum, false, (uint16_t *)j->dst + dst, true});
 }
 
@@ -326,7 +327,8 @@ tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t micro
             dst = tn_program_offset(x->p, &x->dst, microbatch, chunk);
     if (!x->alone && x->meets & TN_MEETS_BEFORE)
         TN_TRY(tn_comm_sync(x->comm, x->group, what, x->bytes));
-    for (int64_t i = 0; i < x->n_pieces; i++) {
+    bool stale = x->n->op == TN_OP_unshard && tn_plant_since(TN_PLANT_GATHER_STALE, 100);
+    for (int64_t i = 0; i < x->n_pieces && !stale; i++) {
         const piece *p = &x->pieces[i];
         job j = {.x = x, .p = p, .isa = cpu->isa, .per_run = (p->run + CHUNK - 1) / CHUNK};
         for (int k = 0; k < p->n_src; k++)

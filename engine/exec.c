@@ -1,5 +1,6 @@
 #include "engine/exec.h"
 
+#include "engine/base/plant.h"
 #include "engine/exchange.h"
 #include "engine/letter.h"
 #include "graph/op.h"
@@ -157,8 +158,8 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
     if (n->op == TN_OP_send || n->op == TN_OP_recv)
         TN_TRY(tn_letter_build(e->p, entry->node, e->m, &e->arena, &b->letter));
     else if (exchange && e->m->comm)
-        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, e->mail_base, &e->arena,
-                                 &b->exchange));
+        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, e->mail_base,
+                                 &e->arena, &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));
@@ -316,8 +317,10 @@ static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int6
         bound *b = &w->e->entries[i];
         const operand *o = b->operands;
         tn_call *c = &b->call;
-        for (int k = 0; k < c->n->n_in; k++) c->in[k] = address(o++, mb, chunk);
-        for (int k = 0; k < c->n->n_out; k++) c->out[k] = address(o++, mb, chunk);
+        bool swapped = tn_plant_is(TN_PLANT_BATCH_SWAPPED) && i >= w->e->p->microbatch;
+        int64_t of = swapped && i < w->e->p->tail ? (mb + 1) % w->e->p->g->n_microbatches : mb;
+        for (int k = 0; k < c->n->n_in; k++) c->in[k] = address(o++, of, chunk);
+        for (int k = 0; k < c->n->n_out; k++) c->out[k] = address(o++, of, chunk);
         int64_t chunks = c->n->scope == TN_SCOPE_CHUNK ? w->e->p->g->n_chunks : 1;
         c->iteration = mb * chunks + (chunks > 1 ? chunk : 0);
         if (b->runs) c->order = &b->runs[c->iteration * b->run_stride];

@@ -8,6 +8,8 @@
  */
 #include "graph/order.h"
 
+#include "engine/base/plant.h"
+
 #include <assert.h>
 
 enum {
@@ -47,7 +49,9 @@ typedef struct param_writer {
 
 static int64_t param_cut(const tn_order_node *t, int src, int64_t part)
 {
-    return tn_order_cut(t->extent[src], t->units ? t->units[src] : 0, part, t->parts);
+    int64_t cut = tn_order_cut(t->extent[src], t->units ? t->units[src] : 0, part, t->parts);
+    bool inside = t->ranks > 1 && part % (t->parts / t->ranks) && cut < t->extent[src] - 1;
+    return cut + (inside && tn_plant_is(TN_PLANT_LEAF_CUT));
 }
 
 static bool write_chain(param_writer *w, int part)

@@ -1,11 +1,13 @@
 /* titan.c - the program: take the command line apart, run one command, print its error once, say by
  * the exit status how it went (commands.h). */
+#include "engine/base/plant.h"
 #include "engine/world.h"
 #include "lua/commands.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,7 +110,8 @@ int main(int argc, char **argv)
 {
     tn_world world = {.size = 1, .control_fd = -1};
     signal(SIGPIPE, SIG_IGN);
-    tn_status st = run(argc, argv, &world);
+    tn_status st = tn_plant_choose(getenv("TITAN_PLANT"));
+    if (!st) st = run(argc, argv, &world);
     if (st != TN_OK && st != TN_STOPPED) report(&world);
     tn_status output = finish_output();
     if (output && !st) {

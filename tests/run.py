@@ -2,8 +2,8 @@
 """run.py SUITE - runs tests side by side, shows what fails, and ends with one line `N passed, N failed`.
 
 A test is any command whose output holds a line `NAME: N passed, N failed[, N skipped]`: the C programs of tests/unit, the
-scripts tests/cli/test_*.py (given the path of titan; `# variants: asan hostile` in a script asks for these too; --long in
-the suite `test`), the fuzz targets replaying tests/fuzz/corpus, and tests/lint.py. A test that ends otherwise, or checks
+scripts tests/cli/test_*.py (given the path of titan; `# variants: asan hostile` in a script asks for these too,
+`# only: plant` for nothing else; --long in the suite `test`), the fuzz targets replaying tests/fuzz/corpus, and tests/lint.py. A test that ends otherwise, or checks
 nothing, has failed.
 
 suites: check   lint, and everything fast in the release variant
@@ -60,8 +60,9 @@ def scripts(variant, extra):
     tasks = []
     for path in sorted(glob.glob("tests/cli/test_*.py")):
         with open(path) as f:
-            asked = re.search(r"^# variants:(.*)$", f.read(), re.M)
-        if variant == "release" or (asked and variant in asked.group(1).split()):
+            asked = re.search(r"^# (variants|only):(.*)$", f.read(), re.M)
+        everywhere = not asked or asked.group(1) == "variants"
+        if (variant == "release" and everywhere) or (asked and variant in asked.group(2).split()):
             argv = [sys.executable, path, os.path.abspath("build/%s/titan" % variant)] + extra
             tasks.append(Task("%s %s" % (variant, stem(path)[5:]), argv, 1200))
     return tasks
@@ -93,6 +94,7 @@ def plan(suite, machine):
             tasks += programs(variant) + scripts(variant, [])
         else:
             left_out.append(("variant " + variant, "the compiler does not link -fsanitize=address,undefined"))
+    tasks += scripts("plant", [])
     if machine["tsan"]:
         tasks += programs("tsan", machine["tsan_tests"])
     else:
