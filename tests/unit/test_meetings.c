@@ -29,7 +29,7 @@ static void joined(void)
 {
     for (int i = 0; i < TN_COUNT(layouts); i++) {
         tn_program *p = build(i, i % 4);
-        int64_t exchanges = 0, begins = 0, ends = 0, gathers = 0;
+        int64_t exchanges = 0, begins = 0, ends = 0, gathers = 0, buckets = 0;
         if (!p) return;
         for (int64_t k = 0; k < p->n_entries; k++) {
             tn_traffic_move m;
@@ -37,14 +37,15 @@ static void joined(void)
             bool meets = tn_traffic_of_node(p->g, &p->g->nodes[e->node], &m);
             TN_CHECK(meets || !e->meets);
             exchanges += meets;
-            gathers += meets && e->stream == TN_STREAM_GATHER;
+            bool gather = meets && e->stream == TN_STREAM_GATHER;
+            gathers += gather;
+            buckets += gather && e->meets & TN_MEETS_BEFORE;
             begins += e->meets & TN_MEETS_BEFORE;
             ends += (e->meets & TN_MEETS_BEHIND) != 0;
         }
         TN_CHECK(begins == ends && begins > 0 && begins <= exchanges);
-        if (gathers)
-            TN_CHECK_MSG(2 * begins < exchanges + 20, "%d exchanges in %d meetings", (int)exchanges,
-                         (int)begins);
+        TN_CHECK_MSG(5 * buckets <= gathers, "%d gathers in %d meetings", (int)gathers,
+                     (int)buckets);
         TN_CHECK_OK(tn_meetings_check_joined(p));
         tn_program_destroy(p);
     }
