@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum rule { BY_PRESSURE, BY_SIZE, BY_AREA, BY_LIFETIME, BY_START } rule;
+typedef enum rule { BY_PRESSURE, BY_PRESSED_AREA, BY_SIZE, BY_AREA, BY_LIFETIME, BY_START } rule;
 
 typedef struct order {
     const char *name;
@@ -33,10 +33,11 @@ typedef struct order {
 } order;
 
 static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 8},
+                               {"stacks, then pressed area", BY_PRESSED_AREA, true, 512, 10},
+                               {"pressed area", BY_PRESSED_AREA, false, 512, 10},
                                {"stacks, then pressure, span 512", BY_PRESSURE, true, 512, 3},
-                               {"stacks, then area", BY_AREA, true, 512, 16},
-                               {"pressure", BY_PRESSURE, false, 0, 8},
                                {"stacks, then size", BY_SIZE, true, 64, 12},
+                               {"pressure", BY_PRESSURE, false, 0, 8},
                                {"size", BY_SIZE, false, 0, 12},
                                {"area", BY_AREA, false, 0, 12},
                                {"lifetime", BY_LIFETIME, false, 0, 4},
@@ -198,6 +199,8 @@ static key key_of(const item *x, const order *o, int32_t index)
     switch (o->rule) {
     case BY_PRESSURE:
         return (key){group, -(double)x->pressure, -(double)x->end, index};
+    case BY_PRESSED_AREA:
+        return (key){group, -(double)x->pressure, -life * size, index};
     case BY_SIZE:
         return (key){group, -size, -life, index};
     case BY_AREA:
