@@ -82,6 +82,10 @@ tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node)
     m.steal = gpu ? 0.1 : 0;
     for (int a = 0; a < TN_N_AXES && !gpu; a++)
         m.links.axis[a] = (tn_reshard_link){5e-6, 5e-6, 5e9};
+    bool inside = (int64_t)mesh->pp * tn_mesh_ranks(mesh) <= ranks_per_node;
+    m.stage = !gpu     ? (tn_reshard_link){5e-6, 0, 5e9}
+              : inside ? (tn_reshard_link){6.6e-6, 0.6e-6, 370e9}
+                       : (tn_reshard_link){6.6e-6, 2.7e-6, 45e9};
     return m;
 }
 
@@ -90,12 +94,10 @@ void tn_cost_share(tn_cost_machine *m, double processors, int64_t ranks)
     m->flops_per_s *= processors;
     m->bytes_per_s *= processors > 1 ? (processors + 1) / 2 : processors; /* shared by all cores */
     m->start_s *= processors < 1 ? 1 / processors : 1;
-    for (int a = 0; a < TN_N_AXES; a++) {
-        tn_reshard_link *l = &m->links.axis[a];
-        if (processors < 1) { /* who waits hands the core to another rank: a switch each */
-            l->start_s += 30e-6 * (double)ranks;
-            l->bytes_per_s *= processors;
-        }
+    for (int a = 0; a <= TN_N_AXES && processors < 1; a++) {
+        tn_reshard_link *l = a < TN_N_AXES ? &m->links.axis[a] : &m->stage;
+        l->start_s += 30e-6 * (double)ranks; /* who waits hands the core on: a switch each */
+        l->bytes_per_s *= processors;
     }
 }
 
@@ -161,6 +163,9 @@ double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machin
     const tn_op *op = tn_op_get((tn_op_id)n->op);
     double bytes = 0, split = 1;
     if (!n->n_in || tn_node_is_view(g, n)) return 0;
+    if (n->op == TN_OP_send) /* a CPU writes into the receiver's memory itself */
+        return m->start_s +
+               (m->gpu ? 0 : local_bytes(g, tn_node_in(g, n, 0)) / m->stage.bytes_per_s);
     if (tn_node_is_exchange(g, n)) return exchange_seconds(g, n, m);
     for (int i = 0; i < n->n_in; i++) bytes += local_bytes(g, tn_node_in(g, n, i));
     for (int i = 0; i < n->n_out; i++) bytes += local_bytes(g, n->out0 + i);
@@ -244,6 +249,7 @@ static void chunk(walk *w, const int64_t *b)
     range(w, b[1], b[2]);
 }
 
+/* Nodes [b[0], b[3]) with the loss chunks [b[1], b[2]) among them. */
 static void microbatch(walk *w, const int64_t *b)
 {
     range(w, b[0], b[1]);
@@ -251,25 +257,54 @@ static void microbatch(walk *w, const int64_t *b)
     range(w, b[2], b[3]);
 }
 
-tn_status tn_cost_walk(const tn_graph *g, const tn_cost_machine *m, tn_cost_step *out)
+static void find_chunks(const tn_graph *g, int64_t b[4])
 {
-    walk w = {.g = g, .m = m};
-    void *mem;
-    int64_t n = g->n_nodes, b[4] = {0};
-    TN_TRY(tn_alloc((size_t)(g->n_values + 1) * sizeof(double), &mem));
-    w.ready = mem;
-    while (b[0] < n && g->nodes[b[0]].scope == TN_SCOPE_HEAD) b[0]++;
-    b[3] = b[0];
-    while (b[3] < n && g->nodes[b[3]].scope != TN_SCOPE_TAIL) b[3]++;
     b[1] = b[0];
     while (b[1] < b[3] && g->nodes[b[1]].scope != TN_SCOPE_CHUNK) b[1]++;
     b[2] = b[1];
     while (b[2] < b[3] && g->nodes[b[2]].scope == TN_SCOPE_CHUNK) b[2]++;
+}
+
+static tn_status begin(walk *w, const tn_graph *g, const tn_cost_machine *m)
+{
+    void *mem;
+    TN_TRY(tn_alloc((size_t)(g->n_values + 1) * sizeof(double), &mem));
+    *w = (walk){.g = g, .m = m, .ready = mem};
+    return TN_OK;
+}
+
+static tn_cost_step finish(walk *w)
+{
+    double all = clock_of(w);
+    tn_free(w->ready);
+    return (tn_cost_step){all, w->compute_s, w->exchange_s, all - w->compute_s,
+                          w->at[TN_STREAM_COMPUTE]};
+}
+
+tn_status tn_cost_range(const tn_graph *g, const tn_cost_machine *m, int64_t first, int64_t last,
+                        tn_cost_step *out)
+{
+    walk w;
+    int64_t b[4] = {first, 0, 0, last};
+    TN_TRY(begin(&w, g, m));
+    find_chunks(g, b);
+    microbatch(&w, b);
+    *out = finish(&w);
+    return TN_OK;
+}
+
+tn_status tn_cost_walk(const tn_graph *g, const tn_cost_machine *m, tn_cost_step *out)
+{
+    walk w;
+    int64_t n = g->n_nodes, b[4] = {0};
+    TN_TRY(begin(&w, g, m));
+    while (b[0] < n && g->nodes[b[0]].scope == TN_SCOPE_HEAD) b[0]++;
+    b[3] = b[0];
+    while (b[3] < n && g->nodes[b[3]].scope != TN_SCOPE_TAIL) b[3]++;
+    find_chunks(g, b);
     range(&w, 0, b[0]);
     repeat(&w, g->n_microbatches, microbatch, b);
     range(&w, b[3], n);
-    tn_free(mem);
-    double all = clock_of(&w);
-    *out = (tn_cost_step){all, w.compute_s, w.exchange_s, all - w.compute_s};
+    *out = finish(&w);
     return TN_OK;
 }

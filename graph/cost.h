@@ -28,6 +28,7 @@ typedef struct tn_cost_machine {
     bool gpu; /* small products and copies run below these rates; streams run beside each other */
     double steal; /* of an exchange's time that computation beside it loses */
     tn_reshard_links links;
+    tn_reshard_link stage; /* to the next pipeline stage */
 } tn_cost_machine;
 tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node);
 /* The same machine where a rank has `processors` of one host, perhaps less than one, and `ranks` of
@@ -42,8 +43,13 @@ double tn_cost_seconds(const tn_graph *g, const tn_node *n, const tn_cost_machin
  * and its stream is free, computation when what it reads is there. On CPUs one after the other. */
 typedef struct tn_cost_step {
     double seconds, compute_s, exchange_s, exposed_s; /* exposed: nothing is computed */
+    double compute_end_s;                             /* the last computation ends */
 } tn_cost_step;
 tn_status tn_cost_walk(const tn_graph *g, const tn_cost_machine *m, tn_cost_step *out) TN_MUST_USE;
+
+/* Nodes [first, last) once, loss chunks among them as often as they run. */
+tn_status tn_cost_range(const tn_graph *g, const tn_cost_machine *m, int64_t first, int64_t last,
+                        tn_cost_step *out) TN_MUST_USE;
 
 TN_C_END
 #endif

@@ -14,10 +14,13 @@
  * (5) After four rounds 0.1 % above the bound is good enough; where that is not reached, other
  *     spans and plainer orders follow, and the best of all stays.
  * (6) Short items look only at the lists of the one or two buckets (of a span of ticks) that they
- *     touch. There a run of long items that cover the whole bucket is one entry. */
+ *     touch. There a run of long items that cover the whole bucket is one entry.
+ * (7) Where no order comes near enough, windows around the highest item are packed anew
+ *     (graph/repack.h). */
 #include "graph/pack.h"
 
 #include "engine/base/mem.h"
+#include "graph/repack.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +46,7 @@ static const order orders[] = {{"stacks, then pressure", BY_PRESSURE, true, 64, 
                                {"lifetime", BY_LIFETIME, false, 0, 4},
                                {"start", BY_START, false, 0, 2}};
 
-enum { EXACT_ROUNDS = 4 }; /* (5) */
+enum { EXACT_ROUNDS = 4, MENDS = 2500 }; /* (5), (7) */
 static const int64_t MAX_WORK =
     100000000; /* entries looked at: no round begins behind it, a fifth of a second */
 enum {
@@ -379,6 +382,8 @@ tn_status tn_pack(tn_pack_item *items, int64_t n, tn_pack_result *out)
     tn_free(s.buckets);
     tn_free(s.all.p);
     tn_arena_fini(&s.arena);
+    if (!st && r.peak > r.bound + r.bound * TN_REPACK_GOOD / 10000)
+        st = tn_repack(items, n, MENDS, &r);
     if (!st) *out = r;
     return st;
 }

@@ -124,7 +124,18 @@ static bool shared_heads(const tn_graph *g, const tn_node *n, tn_traffic_move *o
 
 bool tn_traffic_of_node(const tn_graph *g, const tn_node *n, tn_traffic_move *out)
 {
-    if (!tn_node_is_exchange(g, n) || n->op == TN_OP_send || n->op == TN_OP_recv) return false;
+    if (n->op == TN_OP_recv) {
+        const tn_value *v = &g->values[n->out0];
+        *out = (tn_traffic_move){.kind = TN_TRAFFIC_SEND_RECV,
+                                 .axes = TN_TRAFFIC_PP,
+                                 .ranks = 2,
+                                 .bytes = tn_dtype_bytes((tn_dtype)v->dtype)};
+        for (int d = 0; d < v->rank; d++)
+            out->bytes *=
+                tn_layout_largest(&v->layout, &g->mesh, d, v->dim[d].extent, v->dim[d].units);
+        return true;
+    }
+    if (!tn_node_is_exchange(g, n) || n->op == TN_OP_send) return false;
     if (n->op == TN_OP_heads || n->op == TN_OP_merge_heads || n->op == TN_OP_kv_reduce)
         return shared_heads(g, n, out);
     return tn_traffic_of_move(&g->mesh, &g->values[tn_node_in(g, n, 0)], &g->values[n->out0].layout,

@@ -30,10 +30,50 @@ static tn_status read_shape(const char *text, tn_value *v)
             text, TN_MAX_RANK);
 }
 
-/* What moves: the named value, or a shape; from its own placement, or --from. */
-static tn_status moved_value(const tn_args *a, tn_session *s, tn_value *v)
+/* How much of the word the hint of the last error shares, "did you mean 'layers.0.attention'?". */
+static size_t shared(const char *word)
 {
-    const tn_graph *g = s->train->g;
+    const char *hint = strchr(tn_error_text(), '\'');
+    size_t n = 0;
+    while (hint && word[n] && word[n] == hint[1 + n]) n++;
+    return n;
+}
+
+/* Whose graph: that of --rank, else the first pipeline rank that has the value. The rank too. */
+static tn_status find_graph(const tn_args *a, const tn_session *s, const tn_graph **out,
+                            int64_t *rank)
+{
+    int64_t ranks = tn_mesh_ranks(&s->shape.mesh), all = tn_inspect_ranks(&s->shape.mesh);
+    char best[2048] = "";
+    size_t most = 0;
+    int32_t id;
+    if (a->rank >= all)
+        TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: the layout has %lld ranks; 0 to %lld",
+                a->rank, (long long)all, (long long)all - 1);
+    tn_status st = TN_OK;
+    for (int i = 0; i < s->trains.n; i++) {
+        if (a->has_rank && a->rank / ranks != i) continue;
+        *out = s->trains.of[i]->g;
+        *rank = a->has_rank ? a->rank : i * ranks;
+        if (!a->tensor || !(st = tn_inspect_find(*out, a->tensor, &id))) return TN_OK;
+        if (st != TN_BAD_INPUT) return st;
+        if (!best[0] || shared(a->tensor) > most) {
+            most = shared(a->tensor);
+            tn_error_take(best, sizeof best);
+        }
+    }
+    for (int i = 0; i < s->trains.n && a->has_rank; i++)
+        if (!tn_inspect_find(s->trains.of[i]->g, a->tensor, &id))
+            TN_FAIL(TN_BAD_INPUT,
+                    "command line: --tensor %s: lives on ranks %lld to %lld; leave --rank out, or "
+                    "name one of them",
+                    a->tensor, (long long)(i * ranks), (long long)(i * ranks + ranks - 1));
+    return tn_error_give(st, best);
+}
+
+/* What moves: the named value, or a shape; from its own placement, or --from. */
+static tn_status moved_value(const tn_args *a, tn_session *s, const tn_graph *g, tn_value *v)
+{
     tn_dtype dtype = TN_F32;
     if (!a->to) TN_FAIL(TN_BAD_INPUT, "command line: --from: where to is missing; add --to LAYOUT");
     if (!a->tensor && (!a->shape || !a->from))
@@ -63,14 +103,21 @@ static tn_status move(const tn_args *a, tn_session *s, tn_text *out)
 {
     tn_value v = {0};
     tn_layout to;
-    TN_TRY(moved_value(a, s, &v));
+    const tn_graph *g;
+    int64_t rank;
+    TN_TRY(find_graph(a, s, &g, &rank));
+    TN_TRY(moved_value(a, s, g, &v));
     TN_TRY(tn_inspect_place(s->recipe, "command line: --to", a->to, v.rank, &to));
-    const tn_mesh *mesh = &s->train->g->mesh;
-    tn_reshard_links links = tn_reshard_guess(mesh, tn_inspect_node(s->recipe));
-    if (a->rank >= tn_inspect_ranks(mesh))
-        TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: the layout has %lld ranks; 0 to %lld",
-                a->rank, (long long)tn_inspect_ranks(mesh), (long long)tn_inspect_ranks(mesh) - 1);
-    return tn_inspect_move(mesh, &links, &v, &to, a->rank, out);
+    tn_reshard_links links = tn_reshard_guess(&s->shape.mesh, tn_inspect_node(s->recipe));
+    return tn_inspect_move(&s->shape.mesh, &links, &v, &to, rank, out);
+}
+
+static tn_status tensor(const tn_args *a, tn_session *s, tn_text *out)
+{
+    const tn_graph *g;
+    int64_t rank;
+    TN_TRY(find_graph(a, s, &g, &rank));
+    return tn_inspect_value(g, a->tensor, rank, out);
 }
 
 static tn_status answer(const tn_args *a, tn_session *s, tn_text *out)
@@ -84,11 +131,11 @@ static tn_status answer(const tn_args *a, tn_session *s, tn_text *out)
         TN_FAIL(TN_BAD_INPUT, "command line: %s: of what moves; add --to LAYOUT",
                 a->shape ? "--shape" : "--dtype");
     if (a->to || a->from) return move(a, s, out);
-    if (a->tensor) return tn_inspect_value(s->train->g, a->tensor, a->rank, out);
+    if (a->tensor) return tensor(a, s, out);
     if (a->has_rank) {
         int node = tn_inspect_node(s->recipe);
-        tn_inspect_mesh(&s->train->g->mesh, node, out);
-        return tn_inspect_rank(&s->train->g->mesh, node, a->rank, out);
+        tn_inspect_mesh(&s->shape.mesh, node, out);
+        return tn_inspect_rank(&s->shape.mesh, node, a->rank, out);
     }
     return a->json ? tn_report_plan_json(s, out) : tn_report_plan(s, out);
 }

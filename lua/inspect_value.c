@@ -130,18 +130,19 @@ static void add_dims(const drawing *q, tn_text *out)
     for (int d = 0; d < q->v->rank; d++) {
         int n = cutting(q, d, axes);
         int64_t parts = 1;
-        tn_text_add(out, "  dim %d  %10lld", d, (long long)q->v->dim[d].extent);
+        for (int i = 0; i < n; i++) parts *= q->mesh->size[axes[i]];
+        tn_text_add(out, "  dim %d %8lld", d, (long long)q->v->dim[d].extent);
         if (q->v->dim[d].units) tn_text_add(out, " in %lld heads", (long long)q->v->dim[d].units);
-        for (int i = 0; i < n; i++) {
-            tn_text_add(out, "%s%s %d", i ? ", then " : "  cut by ", tn_axis_name(axes[i]),
-                        q->mesh->size[axes[i]]);
-            parts *= q->mesh->size[axes[i]];
-        }
-        if (!n) tn_text_add(out, "  whole\n");
-        else
-            tn_text_add(out, ": %lld parts of at most %lld\n", (long long)parts,
+        if (n)
+            tn_text_add(out, ", %lld parts of up to %lld: ", (long long)parts,
                         (long long)tn_layout_largest(&q->v->layout, q->mesh, d, q->v->dim[d].extent,
                                                      q->v->dim[d].units));
+        else tn_text_add(out, ", whole");
+        if (n > 2) tn_text_add(out, "\n                 ");
+        for (int i = 0; i < n; i++)
+            tn_text_add(out, "%s%s %d", i ? ", then " : "", tn_axis_name(axes[i]),
+                        q->mesh->size[axes[i]]);
+        tn_text_add(out, "\n");
     }
     for (int a = 0; a < TN_N_AXES; a++) {
         tn_type t = (tn_type)q->v->layout.type[a];

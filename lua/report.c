@@ -5,7 +5,7 @@
 #include "graph/names.h"
 #include "graph/op.h"
 #include "graph/recompute.h"
-#include "graph/traffic.h"
+#include "lua/classes.h"
 #include "lua/inspect.h"
 
 #include <stdlib.h>
@@ -48,24 +48,6 @@ double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
     return blocks ? bytes / (double)blocks / (double)(g->rows * g->seq) : 0;
 }
 
-/* Ranks of a CPU plan lie on one host, up to ranks_per_node of them, and share its cores. */
-static tn_cost_machine machine_of(const tn_session *s)
-{
-    int64_t ranks = tn_inspect_ranks(&s->shape.mesh), node = tn_inspect_node(s->recipe);
-    tn_cost_machine m = tn_cost_guess(&s->shape.mesh, !s->device, (int)node);
-    if (!s->device) return m;
-    int64_t here = ranks < node ? ranks : node, asked = tn_recipe_int(s->recipe, "device.threads");
-    double cores = (double)tn_pool_cores() / (double)here;
-    tn_cost_share(&m, asked && (double)asked < cores ? (double)asked : cores, here);
-    return m;
-}
-
-static tn_status step_of(const tn_session *s, tn_cost_step *out)
-{
-    tn_cost_machine m = machine_of(s);
-    return tn_cost_walk(s->train->g, &m, out);
-}
-
 static int by_size(const void *pa, const void *pb)
 {
     const tn_buffer *a = *(const tn_buffer *const *)pa, *b = *(const tn_buffer *const *)pb;
@@ -96,36 +78,34 @@ static tn_status live_at_peak(const tn_program *p, tn_arena *arena, const tn_buf
 /* ------------------------------------------------------------ text */
 
 /* What one rank receives from others in a step: by kind of collective and axes. */
-static void print_traffic(const tn_graph *g, tn_text *out)
+static void print_traffic(const tn_class *c, tn_text *out)
 {
-    tn_traffic t = {0};
-    int64_t all = 0;
-    tn_traffic_add(g, 0, g->n_nodes, &t);
-    for (int k = 0; k < TN_TRAFFIC_KINDS; k++)
-        for (unsigned s = 0; s < TN_TRAFFIC_SETS; s++) all += t.bytes[k][s];
-    if (!all) return;
-    tn_text_add(out, "traffic     a rank receives %s in a step\n", tn_text_bytes(all).s);
+    const tn_traffic *t = &c->traffic;
+    if (!c->received) return;
+    tn_text_add(out, "traffic     a rank receives %s in a step\n", tn_text_bytes(c->received).s);
     for (int k = 0; k < TN_TRAFFIC_KINDS; k++)
         for (unsigned s = 0; s < TN_TRAFFIC_SETS; s++)
-            if (t.count[k][s])
+            if (t->count[k][s])
                 tn_text_add(out, "  %-14s over %-20s %6lld times %12s\n",
                             tn_traffic_kind_name((tn_traffic_kind)k), tn_traffic_axes(s).s,
-                            (long long)t.count[k][s], tn_text_bytes(t.bytes[k][s]).s);
+                            (long long)t->count[k][s], tn_text_bytes(t->bytes[k][s]).s);
 }
 
-static void print_layout(const tn_session *s, tn_text *out)
+static void print_layout(const tn_session *s, const tn_classes *c, tn_text *out)
 {
-    const tn_graph *g = s->train->g;
-    const int *n = g->mesh.size;
-    int64_t ranks = tn_inspect_ranks(&g->mesh);
+    const tn_mesh *mesh = &s->shape.mesh;
+    const int *n = mesh->size;
+    int64_t ranks = tn_inspect_ranks(mesh);
     tn_text_add(out,
-                "layout      %lld rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s\n",
-                (long long)ranks, ranks == 1 ? "" : "s", g->mesh.pp, n[TN_AXIS_DP_REPLICATE],
+                "layout      %lld rank%s: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d%s; "
+                "bubble %.1f %%\n",
+                (long long)ranks, ranks == 1 ? "" : "s", mesh->pp, n[TN_AXIS_DP_REPLICATE],
                 n[TN_AXIS_DP_SHARD], n[TN_AXIS_CP], n[TN_AXIS_TP],
-                ranks == 1 ? "; no collectives, bubble 0 %" : "; bubble 0 %");
+                ranks == 1 ? "; no collectives" : "", 100 * c->forecast.bubble);
     if (ranks == 1) return;
-    tn_inspect_mesh(&g->mesh, tn_inspect_node(s->recipe), out);
-    print_traffic(g, out);
+    tn_inspect_mesh(mesh, tn_inspect_node(s->recipe), out);
+    if (c->n > 1) tn_classes_print(s, c, out);
+    else print_traffic(&c->of[0], out);
 }
 
 static void print_program(const tn_program *p, tn_text *out)
@@ -147,9 +127,10 @@ static void print_program(const tn_program *p, tn_text *out)
     tn_text_add(out, "\n");
 }
 
-static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
+static void print_model(const tn_session *s, const tn_classes *all, tn_text *out)
 {
-    const tn_graph *g = s->train->g;
+    const tn_graph *g = all->of[all->largest].p->g;
+    const tn_cost *c = &s->trains.cost;
     tn_text_add(out, "model       %s parameters (%lld), %s FLOPs per token\n",
                 tn_text_count((double)c->parameters).s, (long long)c->parameters,
                 tn_text_count(c->flops_per_token).s);
@@ -159,16 +140,18 @@ static void print_model(const tn_session *s, const tn_cost *c, tn_text *out)
                 (long long)s->shape.rows, (long long)s->shape.n_microbatches,
                 (long long)s->shape.dp, (long long)s->global_batch, (long long)s->shape.seq,
                 (long long)(s->global_batch * s->shape.seq), (long long)g->n_chunks);
-    print_layout(s, out);
+    print_layout(s, all, out);
     tn_text_add(out, "sums        %s, grid tp %d, seq %d, rows %d\n",
                 g->canonical ? "canonical (the same bits on every layout)" : "fast", g->grid.tp,
                 g->grid.seq, g->grid.rows);
-    print_program(s->train, out);
+    print_program(all->of[all->largest].p, out);
 }
 
-static void print_memory(const tn_session *s, tn_text *out)
+static void print_memory(const tn_session *s, const tn_classes *c, tn_text *out)
 {
-    tn_session_bytes b = tn_session_memory(s);
+    const tn_program *p = c->of[c->largest].p;
+    tn_session_bytes b = c->of[c->largest].bytes;
+    char whose[32] = "";
     const struct {
         const char *what;
         int64_t bytes;
@@ -176,18 +159,19 @@ static void print_memory(const tn_session *s, tn_text *out)
                 {"optimizer state", b.moments},
                 {"buffers, inputs", b.buffers + b.inputs},
                 {"activations, gradients", b.step},
+                {"mail of other stages", b.mail},
                 {"kernel scratch", b.scratch},
                 {"process", b.process}};
     int64_t blocks;
-    double saved = tn_report_saved_bytes(s->train, &blocks);
-    tn_text_add(out, "\nmemory      planned peak %s\n", tn_text_bytes(b.total).s);
+    double saved = tn_report_saved_bytes(p, &blocks);
+    if (c->n > 1) snprintf(whose, sizeof whose, ", of pp %d", c->largest);
+    tn_text_add(out, "\nmemory      planned peak %s%s\n", tn_text_bytes(b.total).s, whose);
     for (int i = 0; i < TN_COUNT(rows); i++)
-        tn_text_add(out, "  %-24s %12s\n", rows[i].what, tn_text_bytes(rows[i].bytes).s);
+        if (rows[i].bytes || rows[i].what[0] != 'm')
+            tn_text_add(out, "  %-24s %12s\n", rows[i].what, tn_text_bytes(rows[i].bytes).s);
     tn_text_add(out, "  step arena %s, lower bound %s (%.4f), packed by %s\n",
-                tn_text_bytes(s->train->pack.peak).s, tn_text_bytes(s->train->pack.bound).s,
-                s->train->pack.bound ? (double)s->train->pack.peak / (double)s->train->pack.bound
-                                     : 1.0,
-                s->train->pack.order);
+                tn_text_bytes(p->pack.peak).s, tn_text_bytes(p->pack.bound).s,
+                p->pack.bound ? (double)p->pack.peak / (double)p->pack.bound : 1.0, p->pack.order);
     if (blocks)
         tn_text_add(out,
                     "  saved from forward to backward: %.2f KiB per token and layer (%lld layers, "
@@ -196,9 +180,8 @@ static void print_memory(const tn_session *s, tn_text *out)
                     tn_recompute_text(s->shape.recompute, s->shape.recompute_every).s);
 }
 
-static tn_status print_peak(const tn_session *s, tn_text *out)
+static tn_status print_peak(const tn_program *p, tn_text *out)
 {
-    const tn_program *p = s->train;
     const tn_graph *g = p->g;
     tn_arena arena = {0};
     const char **names;
@@ -226,92 +209,97 @@ static tn_status print_peak(const tn_session *s, tn_text *out)
     return st;
 }
 
-tn_status tn_report_plan(const tn_session *s, tn_text *out)
+static void print_step(const tn_session *s, const tn_classes *c, tn_text *out)
 {
-    tn_cost c = tn_cost_of(s->train->g);
-    print_model(s, &c, out);
-    print_memory(s, out);
-    TN_TRY(print_peak(s, out));
-    tn_cost_step step;
-    TN_TRY(step_of(s, &step));
+    const tn_cost *cost = &s->trains.cost;
+    const tn_forecast *f = &c->forecast;
+    const tn_forecast_class *x = &f->classes[f->slowest];
     double tokens = (double)(s->global_batch * s->shape.seq);
     tn_text_add(out, "\nstep        %s FLOPs, predicted %s, %s tokens/s\n",
-                tn_text_count(c.step_flops).s, tn_text_seconds(step.seconds).s,
-                tn_text_count(tokens / step.seconds).s);
-    tn_text_add(out, "  computation %s, exchanges %s, of these %s exposed (%.1f %%)\n",
-                tn_text_seconds(step.compute_s).s, tn_text_seconds(step.exchange_s).s,
-                tn_text_seconds(step.exposed_s).s, 100 * step.exposed_s / step.seconds);
+                tn_text_count(cost->step_flops).s, tn_text_seconds(f->seconds).s,
+                tn_text_count(tokens / f->seconds).s);
+    tn_text_add(out, "  computation %s, exchanges %s; nothing is computed in %.1f %% of the time\n",
+                tn_text_seconds(x->compute_s).s, tn_text_seconds(x->exchange_s).s,
+                100 * (1 - x->compute_s / f->seconds));
     if (!s->device)
         tn_text_add(out, "  model FLOPs %.1f %% of 989 TFLOP/s per rank (MFU)\n",
-                    100 * c.flops_per_token * tokens / step.seconds /
+                    100 * cost->flops_per_token * tokens / f->seconds /
                         (989e12 * (double)tn_inspect_ranks(&s->shape.mesh)));
-    return tn_text_end(out);
+}
+
+tn_status tn_report_plan(const tn_session *s, tn_text *out)
+{
+    tn_classes c;
+    TN_TRY(tn_classes_make(s, &c));
+    print_model(s, &c, out);
+    print_memory(s, &c, out);
+    tn_status st = print_peak(c.of[c.largest].p, out);
+    if (!st) print_step(s, &c, out);
+    tn_classes_fini(&c);
+    return st ? st : tn_text_end(out);
 }
 
 static void json_layout(const tn_session *s, tn_text *out)
 {
-    const tn_graph *g = s->train->g;
-    tn_traffic t = {0};
+    const tn_mesh *mesh = &s->shape.mesh;
     tn_text warnings = {0};
-    tn_traffic_add(g, 0, g->n_nodes, &t);
-    tn_text_add(out, "\"mesh\": {\"pp\": %d", g->mesh.pp);
+    tn_text_add(out, "\"mesh\": {\"pp\": %d", mesh->pp);
     for (int a = 0; a < TN_N_AXES; a++)
-        tn_text_add(out, ", \"%s\": %d", tn_axis_name((tn_axis)a), g->mesh.size[a]);
-    tn_inspect_warnings(&g->mesh, tn_inspect_node(s->recipe), &warnings);
+        tn_text_add(out, ", \"%s\": %d", tn_axis_name((tn_axis)a), mesh->size[a]);
+    tn_inspect_warnings(mesh, tn_inspect_node(s->recipe), &warnings);
     tn_text_add(out, "}, \"ranks_per_node\": %d, \"warnings\": [", tn_inspect_node(s->recipe));
     if (warnings.n_bytes)
         tn_text_add(out, "\"%.*s\"", (int)warnings.n_bytes - 1, tn_text_str(&warnings));
-    tn_text_add(out, "], \"collective_bytes\": {");
-    for (int k = 0, kinds = 0; k < TN_TRAFFIC_KINDS; k++) {
-        int rows = 0;
-        for (unsigned x = 0; x < TN_TRAFFIC_SETS; x++) {
-            if (!t.count[k][x]) continue;
-            if (!rows)
-                tn_text_add(out, "%s\"%s\": {", kinds++ ? ", " : "",
-                            tn_traffic_kind_name((tn_traffic_kind)k));
-            tn_text_add(out, "%s\"%s\": %lld", rows++ ? ", " : "", tn_traffic_axes(x).s,
-                        (long long)t.bytes[k][x]);
-        }
-        if (rows) tn_text_add(out, "}");
-    }
-    tn_text_add(out, "}, ");
+    tn_text_add(out, "], ");
     out->failed |= warnings.failed;
     tn_text_fini(&warnings);
 }
 
+/* Of the class that needs most memory; times are those of the busiest. */
+static void json_largest(const tn_session *s, const tn_classes *c, tn_text *out)
+{
+    const tn_class *x = &c->of[c->largest];
+    const tn_forecast_class *f = &c->forecast.classes[c->forecast.slowest];
+    tn_session_bytes b = x->bytes;
+    tn_text_add(out, "\"collective_bytes\": ");
+    tn_classes_json_traffic(&x->traffic, out);
+    tn_text_add(out, ", \"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ",
+                (long long)x->p->n_entries, (long long)x->p->n_buffers,
+                tn_text_double(c->forecast.seconds).s);
+    tn_text_add(out, "\"compute_s\": %s, \"exchange_s\": %s, ", tn_text_double(f->compute_s).s,
+                tn_text_double(f->exchange_s).s);
+    tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ",
+                tn_text_double(tn_report_saved_bytes(x->p, NULL)).s);
+    tn_text_add(out,
+                "\"memory\": {\"parameters\": %lld, \"optimizer\": %lld, \"buffers\": %lld, "
+                "\"inputs\": %lld, \"step\": %lld, \"mail\": %lld, \"scratch\": %lld, "
+                "\"process\": %lld, \"total\": %lld}, ",
+                (long long)b.parameters, (long long)b.moments, (long long)b.buffers,
+                (long long)b.inputs, (long long)b.step, (long long)b.mail, (long long)b.scratch,
+                (long long)b.process, (long long)b.total);
+    tn_classes_json(s, c, out);
+    tn_text_add(out, "\"arena\": {\"peak\": %lld, \"bound\": %lld, \"order\": \"%s\"}}\n",
+                (long long)x->p->pack.peak, (long long)x->p->pack.bound, x->p->pack.order);
+}
+
 tn_status tn_report_plan_json(const tn_session *s, tn_text *out)
 {
-    tn_cost c = tn_cost_of(s->train->g);
-    tn_session_bytes b = tn_session_memory(s);
-    const tn_graph *g = s->train->g;
-    tn_cost_step step;
-    TN_TRY(step_of(s, &step));
+    tn_classes c;
+    TN_TRY(tn_classes_make(s, &c));
+    const tn_cost *cost = &s->trains.cost;
+    const tn_graph *g = c.of[0].p->g;
     tn_text_add(out, "{\"parameters\": %lld, \"flops_per_token\": %s, \"step_flops\": %s, ",
-                (long long)c.parameters, tn_text_double(c.flops_per_token).s,
-                tn_text_double(c.step_flops).s);
+                (long long)cost->parameters, tn_text_double(cost->flops_per_token).s,
+                tn_text_double(cost->step_flops).s);
     tn_text_add(out,
                 "\"rows\": %lld, \"seq\": %lld, \"microbatches\": %lld, \"chunks\": %lld, "
-                "\"ranks\": %lld, \"bubble\": 0, ",
+                "\"ranks\": %lld, \"bubble\": %s, ",
                 (long long)g->rows, (long long)g->seq, (long long)g->n_microbatches,
-                (long long)g->n_chunks, (long long)tn_inspect_ranks(&g->mesh));
+                (long long)g->n_chunks, (long long)tn_inspect_ranks(&g->mesh),
+                tn_text_double(c.forecast.bubble).s);
     json_layout(s, out);
-    tn_text_add(out, "\"entries\": %lld, \"buffers\": %lld, \"step_s\": %s, ",
-                (long long)s->train->n_entries, (long long)s->train->n_buffers,
-                tn_text_double(step.seconds).s);
-    tn_text_add(out, "\"compute_s\": %s, \"exchange_s\": %s, \"exposed_s\": %s, ",
-                tn_text_double(step.compute_s).s, tn_text_double(step.exchange_s).s,
-                tn_text_double(step.exposed_s).s);
-    tn_text_add(out, "\"saved_bytes_per_token_layer\": %s, ",
-                tn_text_double(tn_report_saved_bytes(s->train, NULL)).s);
-    tn_text_add(
-        out,
-        "\"memory\": {\"parameters\": %lld, \"optimizer\": %lld, \"buffers\": %lld, \"inputs\": "
-        "%lld, \"step\": %lld, \"scratch\": %lld, \"process\": %lld, \"total\": %lld}, ",
-        (long long)b.parameters, (long long)b.moments, (long long)b.buffers, (long long)b.inputs,
-        (long long)b.step, (long long)b.scratch, (long long)b.process, (long long)b.total);
-    tn_text_add(out, "\"arena\": {\"peak\": %lld, \"bound\": %lld, \"order\": \"%s\"}}\n",
-                (long long)s->train->pack.peak, (long long)s->train->pack.bound,
-                s->train->pack.order);
+    json_largest(s, &c, out);
+    tn_classes_fini(&c);
     return tn_text_end(out);
 }
 

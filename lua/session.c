@@ -106,13 +106,14 @@ static tn_session_bytes program_bytes(const tn_program *p)
     return b;
 }
 
-tn_session_bytes tn_session_memory(const tn_session *s)
+tn_session_bytes tn_session_memory_of(const tn_session *s, int pipeline_rank)
 {
-    tn_session_bytes b = program_bytes(s->train);
+    tn_session_bytes b = program_bytes(s->trains.of[pipeline_rank]);
     if (s->eval) {
-        b.inputs = larger(b.inputs, s->eval->region_bytes[TN_REGION_PLAN]);
-        b.step = larger(b.step, s->eval->region_bytes[TN_REGION_STEP]);
-        b.mail += s->eval->region_bytes[TN_REGION_MAIL];
+        const tn_program *eval = s->evals.of[pipeline_rank];
+        b.inputs = larger(b.inputs, eval->region_bytes[TN_REGION_PLAN]);
+        b.step = larger(b.step, eval->region_bytes[TN_REGION_STEP]);
+        b.mail += eval->region_bytes[TN_REGION_MAIL];
     }
     b.scratch = s->scratch_bytes;
     b.process = PROCESS_BYTES;
@@ -123,6 +124,11 @@ tn_session_bytes tn_session_memory(const tn_session *s)
     b.total =
         b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail + b.scratch + b.process;
     return b;
+}
+
+tn_session_bytes tn_session_memory(const tn_session *s)
+{
+    return tn_session_memory_of(s, s->trains.mine);
 }
 
 /* ------------------------------------------------------------ does it fit */

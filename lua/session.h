@@ -47,6 +47,7 @@ typedef struct tn_session_bytes {
     int64_t total;
 } tn_session_bytes;
 tn_session_bytes tn_session_memory(const tn_session *s);
+tn_session_bytes tn_session_memory_of(const tn_session *s, int pipeline_rank); /* of any of them */
 
 /* A device of the kind that the recipe asks for. TN_BAD_INPUT: it is not here; what to run instead.
  */

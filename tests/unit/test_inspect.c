@@ -99,8 +99,8 @@ static void test_values(const tn_graph *g)
     TN_CHECK_TEXT(tn_text_str(&t),
                   "layers.1.attention.wq.weight   param, f32 [256, 256]\n"
                   "  {dp:R cp:R tp:0}\n"
-                  "  dim 0         256 in 16 heads  cut by tp 2: 2 parts of at most 128\n"
-                  "  dim 1         256  whole\n"
+                  "  dim 0      256 in 16 heads, 2 parts of up to 128: tp 2\n"
+                  "  dim 1      256, whole\n"
                   "  dp_replicate 2: R, the same data, different work next\n"
                   "  dp_shard 2: R, the same data, different work next\n"
                   "  rank 5 has [128, 256) x [0, 256): 128 x 256, 128 KiB\n"
