@@ -265,7 +265,7 @@ static tn_status emit_node(mover *q, int64_t i)
     tn_named_attr attrs[16];
     tn_node_desc d;
     tn_rewrite_describe(&q->r, i, in, attrs, &d);
-    if (q->way[i] && leaves_tail(q, &q->g->nodes[i])) d.scope = TN_SCOPE_MICROBATCH;
+    if (q->slot[i] <= q->tail && leaves_tail(q, &q->g->nodes[i])) d.scope = TN_SCOPE_MICROBATCH;
     return tn_rewrite_add(&q->r, i, &d);
 }
 

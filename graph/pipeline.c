@@ -140,34 +140,21 @@ static tn_status travel(cut *c, int32_t value, int32_t to, int64_t user)
     return add_user(t, n->stage, c->kind[user]);
 }
 
-/* What node i reads through views of its own rank, it reads from the mail: the letter stays until
- * then. */
-static tn_status travel_behind_views(cut *c, int32_t v, int64_t i)
-{
-    const tn_graph *g = c->g;
-    int32_t rank = rank_of(c, &g->nodes[i]);
-    for (const tn_node *p = &g->nodes[g->values[v].node];
-         p->n_in && rank_of(c, p) == rank && tn_node_is_view(g, p);
-         p = &g->nodes[g->values[v].node]) {
-        v = tn_node_in(g, p, 0);
-        if (g->nodes[g->values[v].node].stage >= 0) TN_TRY(travel(c, v, rank, i));
-    }
-    return TN_OK;
-}
-
+/* Who reads a view reads what it shows, which must lie there as long. */
 static tn_status find_transfers(cut *c)
 {
     const tn_graph *g = c->g;
     for (int64_t i = 0; i < g->n_nodes; i++) {
-        const tn_node *n = &g->nodes[i];
-        for (int k = 0; k < n->n_in; k++) {
-            int32_t v = tn_node_in(g, n, k);
-            if (g->nodes[g->values[v].node].stage < 0) continue;
-            if (n->stage >= 0) TN_TRY(travel(c, v, rank_of(c, n), i));
-            if (n->stage >= 0) TN_TRY(travel_behind_views(c, v, i));
-            else
-                for (int32_t r = 0; r < c->s->n_ranks; r++) TN_TRY(travel(c, v, r, i));
-        }
+        const tn_node *n = &g->nodes[i], *p;
+        for (int k = 0; k < n->n_in; k++)
+            for (int32_t v = tn_node_in(g, n, k);; v = tn_node_in(g, p, 0)) {
+                p = &g->nodes[g->values[v].node];
+                if (p->stage >= 0 && n->stage >= 0) TN_TRY(travel(c, v, rank_of(c, n), i));
+                else
+                    for (int32_t r = 0; p->stage >= 0 && r < c->s->n_ranks; r++)
+                        TN_TRY(travel(c, v, r, i));
+                if (!p->n_in || !tn_node_is_view(g, p) || rank_of(c, p) != rank_of(c, n)) break;
+            }
     }
     return TN_OK;
 }

@@ -9,6 +9,7 @@
 #include "lua/commands.h"
 #include "lua/report.h"
 #include "lua/session.h"
+#include "lua/stage_plan.h"
 #include "lua/weights.h"
 
 #include <signal.h>
@@ -174,6 +175,12 @@ static void banner(const run *q)
            "per step\n",
            (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp,
            (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
+    if (s->trains.stages) {
+        tn_text t = {0};
+        tn_stage_plan_print(s->recipe, s->trains.stages, &t);
+        if (!tn_text_end(&t)) printf("pipeline: %s\n", tn_text_str(&t));
+        tn_text_fini(&t);
+    }
     tn_report_groups(s, stdout);
     printf("memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n",
            tn_text_bytes(b.total).s, tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s,

@@ -223,3 +223,18 @@ void tn_stage_plan_destroy(tn_stage_plan *p)
     tn_arena_fini(&p->arena);
     tn_free(p);
 }
+
+void tn_stage_plan_print(const tn_recipe *r, const tn_stage_plan *p, tn_text *out)
+{
+    int32_t layers = 0;
+    const tn_schedule *s = p->schedule;
+    const char *name = has_table(r) ? "a table" : tn_recipe_text(r, KEY "schedule");
+    tn_text_add(out,
+                "%d ranks, %d stages (%s), %d microbatches a step; layers by stage:", s->n_ranks,
+                p->n_stages, name, s->n_microbatches);
+    for (int32_t i = 0; i < p->n_stages; i++) {
+        tn_text_add(out, " %d", p->n_layers[i]);
+        layers += p->n_layers[i];
+    }
+    tn_text_add(out, ", all %d", layers);
+}

@@ -26,5 +26,8 @@ tn_status tn_stage_plan_make(const tn_recipe *r, const tn_shape *shape, bool for
                              tn_graph **staged_out) TN_MUST_USE;
 void tn_stage_plan_destroy(tn_stage_plan *p); /* NULL is fine */
 
+/* "2 ranks, 4 stages (Interleaved1F1B), 8 microbatches a step; layers by stage: 1 1 1 1, all 4". */
+void tn_stage_plan_print(const tn_recipe *r, const tn_stage_plan *p, tn_text *out);
+
 TN_C_END
 #endif
