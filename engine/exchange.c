@@ -206,9 +206,25 @@ static tn_status make_group(const builder *q, tn_exchange *x)
     return x->alone ? TN_OK : tn_comm_group(x->comm, ranks, n, &x->group);
 }
 
-tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm *comm,
-                            int first_region, int64_t mail_base, tn_arena *arena,
-                            const tn_exchange **out)
+/* A state lies where its owner has it. */
+static tn_status place_of(const tn_program *p, const tn_exchange_memory *m, int32_t v,
+                          tn_place *out)
+{
+    const tn_node *n =
+        &p->g->nodes[p->g->values[p->buffers ? p->buffers[p->places[v].buffer].value : v].node];
+    const tn_place *state;
+    *out = p->places[v];
+    if (out->region == TN_REGION_PROCESS && m->owner && m->owner != p && n->op == TN_OP_state) {
+        TN_TRY(tn_program_state(m->owner, tn_node_attr_text(n, "name"), &state));
+        out->offset = state->offset;
+    }
+    if (out->region == TN_REGION_MAIL) out->offset += m->mail_base;
+    out->region = (int8_t)(out->region + m->first_region);
+    return TN_OK;
+}
+
+tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, const tn_exchange_memory *m,
+                            tn_arena *arena, const tn_exchange **out)
 {
     void *mem;
     const tn_node *n = &p->g->nodes[entry->node];
@@ -228,15 +244,12 @@ tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm 
     *x = (tn_exchange){.p = p,
                        .n = n,
                        .meets = entry->meets,
-                       .comm = comm,
+                       .comm = m->comm,
                        .from = (tn_dtype)q.a->dtype,
-                       .to = (tn_dtype)q.b->dtype,
-                       .src = p->places[in],
-                       .dst = p->places[n->out0]};
+                       .to = (tn_dtype)q.b->dtype};
+    TN_TRY(place_of(p, m, in, &x->src));
+    TN_TRY(place_of(p, m, n->out0, &x->dst));
     if (p->pipeline) x->first_rank = p->pipeline->rank * tn_mesh_ranks(&p->g->mesh);
-    if (x->src.region == TN_REGION_MAIL) x->src.offset += mail_base;
-    x->src.region = (int8_t)(x->src.region + first_region);
-    x->dst.region = (int8_t)(x->dst.region + first_region);
     TN_TRY(make_group(&q, x));
     TN_TRY(add_pieces(&q, x, arena));
     *out = x;

@@ -12,11 +12,19 @@ TN_C_BEGIN
 
 typedef struct tn_exchange tn_exchange;
 
-/* For one exchange entry of the program, whose mail begins at mail_base; in `arena`. Refuses
- * transitions that no model's table needs (TN_BAD_INPUT). */
-tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, tn_comm *comm,
-                            int first_region, int64_t mail_base, tn_arena *arena,
-                            const tn_exchange **out) TN_MUST_USE;
+/* Where the ranks' memory is: regions from first_region on; what of the mail is this program's;
+ * whose states lie in the process region (NULL: the program's own). */
+typedef struct tn_exchange_memory {
+    tn_comm *comm;
+    int first_region;
+    int64_t mail_base;
+    const tn_program *owner;
+} tn_exchange_memory;
+
+/* For one exchange entry of the program; in `arena`. Refuses transitions that no model's table
+ * needs (TN_BAD_INPUT). */
+tn_status tn_exchange_build(const tn_program *p, const tn_entry *entry, const tn_exchange_memory *m,
+                            tn_arena *arena, const tn_exchange **out) TN_MUST_USE;
 
 /* In iteration (microbatch, chunk). */
 tn_status tn_exchange_run(const tn_exchange *x, const tn_cpu *cpu, int64_t microbatch,

@@ -103,15 +103,10 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
 /* The state of the same name in the owner's process region. */
 static tn_status owner_place(const tn_exec *e, const tn_node *n, char **out)
 {
-    const tn_program *o = e->m->owner;
-    const char *name = tn_node_attr_text(n, "name");
-    for (int64_t i = 0; i < o->g->n_nodes; i++) {
-        const tn_node *q = &o->g->nodes[i];
-        if (q->op != TN_OP_state || strcmp(tn_node_attr_text(q, "name"), name)) continue;
-        *out = (char *)e->m->base[TN_REGION_PROCESS] + o->places[q->out0].offset;
-        return TN_OK;
-    }
-    TN_FAIL(TN_FAILED, "program: state '%s' has no place in memory", name);
+    const tn_place *at;
+    TN_TRY(tn_program_state(e->m->owner, tn_node_attr_text(n, "name"), &at));
+    *out = (char *)e->m->base[TN_REGION_PROCESS] + at->offset;
+    return TN_OK;
 }
 
 static tn_status bind_value(const tn_exec *e, int32_t v, operand *out)
@@ -155,11 +150,11 @@ static tn_status bind_entry(tn_exec *e, const tn_entry *entry, bound *b)
                           .step = &e->step},
                  .run = k->run,
                  .operands = o};
+    tn_exchange_memory memory = {e->m->comm, e->m->first_region, e->mail_base, e->m->owner};
     if (n->op == TN_OP_send || n->op == TN_OP_recv)
         TN_TRY(tn_letter_build(e->p, entry->node, e->m, &e->arena, &b->letter));
     else if (exchange && e->m->comm)
-        TN_TRY(tn_exchange_build(e->p, entry, e->m->comm, e->m->first_region, e->mail_base,
-                                 &e->arena, &b->exchange));
+        TN_TRY(tn_exchange_build(e->p, entry, &memory, &e->arena, &b->exchange));
     for (int i = 0; i < n->n_in; i++) b->call.in[i] = o[i].base;
     for (int i = 0; i < n->n_out; i++) b->call.out[i] = o[n->n_in + i].base;
     if (n->order == TN_ORDER_OVER_PARAM) TN_TRY(param_order(e, n, b));

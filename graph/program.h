@@ -109,6 +109,9 @@ void tn_program_destroy(tn_program *p); /* NULL is fine */
  * is live. */
 tn_status tn_program_verify(const tn_program *p) TN_MUST_USE;
 
+/* The place of the state of that name; TN_FAILED: it has none. */
+tn_status tn_program_state(const tn_program *p, const char *name, const tn_place **out) TN_MUST_USE;
+
 /* Where a place lies in its region. */
 static inline int64_t tn_program_offset(const tn_program *p, const tn_place *at, int64_t microbatch,
                                         int64_t chunk)

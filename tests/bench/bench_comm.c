@@ -98,8 +98,8 @@ static tn_status reduce(const tn_world *w, tn_comm *c, int64_t bytes, double sec
     for (int64_t i = 0; i < n; i++) ((float *)mine)[i] = (float)(i % 1000) + (float)w->rank;
     fill(&s, w->size, w->rank, n, 0);
     TN_TRY(tn_exchange_build(&s.p,
-                             &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c,
-                             0, 0, &arena, &x));
+                             &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND},
+                             &(tn_exchange_memory){.comm = c}, &arena, &x));
     for (int i = 0; i < 3; i++) TN_TRY(tn_exchange_run(x, &d->cpu, 0, 0));
     double begun = tn_clock_s();
     while (more && done < MAX_REPEATS) {

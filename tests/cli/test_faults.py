@@ -139,7 +139,7 @@ def fault(kind, phase, n, victim):
     name = "%s at %s of rank %d of %d" % (kind, phase, victim, n)
     with temporary() as folder:
         for _ in range(20):
-            p = start(folder, n, "training.steps=%d" % (3 if phase == "exit" else 100000), "parallelism.tp=2",
+            p = start(folder, n, "training.steps=%d" % (3 if phase == "exit" else 100000), draw.choice(("parallelism.tp=2", "parallelism.pp=2")),
                       deadline=DEADLINE_S if kind == "stop" else PATIENT_S)
             pids = ranks_of(p, n)
             if not check(len(pids) == n, "%s: no ranks" % name):

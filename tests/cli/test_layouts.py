@@ -46,7 +46,8 @@ MODELS = {
     "mqa": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=1", "model.ffn_dim=172", "model.n_layers=2", "model.vocab_size=200"],
     "tied": ["model.dim=64", "model.n_heads=8", "model.n_kv_heads=4", "model.ffn_dim=172", "model.n_layers=2", "model.tied=true"],
     "packed": ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=2", "model.ffn_dim=160", "model.n_layers=2", "model.vocab_size=257",
-               "data.source=text", "data.path=" + os.path.join(TOP, "README.md"), "data.document=blank_line", "data.packing=true"],
+               "data.source=text", "data.path=" + os.path.join(TOP, "README.md"), "data.document=blank_line", "data.packing=true",
+               "data.validation=0.3", "validation.enable=true", "validation.freq=2", "validation.steps=1"],
 }
 HEADS = ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=4", "model.n_layers=2"]
 OPTIMIZERS = {"AdamW": [], "SGD": ["optimizer.name=SGD", "optimizer.momentum=0.9", "training.max_norm=0.05"]}

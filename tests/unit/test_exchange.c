@@ -141,8 +141,8 @@ static tn_status exchange(const pair *p, const tn_world *w, tn_comm *c, const tn
     if (tn_node_is_exchange(&s.g, &s.nodes[1])) {
         const tn_exchange *x;
         TN_TRY(tn_exchange_build(
-            &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c, 0, 0,
-            &arena, &x));
+            &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND},
+            &(tn_exchange_memory){.comm = c}, &arena, &x));
         TN_TRY(tn_exchange_run(x, &d->cpu, 0, 0));
     } else {
         memcpy(result, mine, (size_t)n * sizeof *mine); /* a view */
@@ -210,8 +210,8 @@ static tn_status run_steps(const tn_graph *g, const tn_world *w, tn_comm *c, con
         places[g->nodes[i].out0] = (tn_place){.region = 1, .offset = *at};
         if (tn_node_is_exchange(g, &g->nodes[i])) {
             st = tn_exchange_build(
-                &p, &(tn_entry){(int32_t)i, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c,
-                0, 0, &arena, &x);
+                &p, &(tn_entry){(int32_t)i, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND},
+                &(tn_exchange_memory){.comm = c}, &arena, &x);
             if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
         } else st = tn_error(TN_FAILED, "a step that moves nothing");
     }
@@ -243,8 +243,8 @@ static tn_status stepwise(const pair *p, const tn_world *w, tn_comm *c, const tn
         st = tn_comm_sync(c, TN_COMM_WORLD, "filled", 0);
         if (!st)
             st = tn_exchange_build(
-                &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND}, c, 0, 0,
-                &arena, &x);
+                &s.p, &(tn_entry){1, TN_STREAM_TENSOR, TN_MEETS_BEFORE | TN_MEETS_BEHIND},
+                &(tn_exchange_memory){.comm = c}, &arena, &x);
         if (!st) st = tn_exchange_run(x, &d->cpu, 0, 0);
         if (!st) st = run_steps(g, w, c, d, &at);
         n = block_of(p, &p->to, s.p.at, index);
