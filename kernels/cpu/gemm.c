@@ -120,6 +120,7 @@ static void add_regions(const tn_gemm_plan *p, const tn_gemm_segment *s, const r
             const tn_gemm_src *x = operand(p, r->which, seg, src);
             const int64_t each = bytes_of(x, r->which);
             int64_t stride = (r->which == TN_GEMM_A ? x->a_m : x->b_n) * each;
+            if (each == 2 && stride == 2) continue; /* its rows are read k by k, and near */
             const char *at = (const char *)(r->which == TN_GEMM_A ? x->a : x->b) +
                              s->begin[src] * each + row0 * stride;
             int64_t bytes = (s->end[src] - s->begin[src]) * each, rows = row1 - row0;

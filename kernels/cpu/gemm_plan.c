@@ -78,14 +78,20 @@ static int64_t panel_bytes(const tn_gemm_plan *p, int which, int64_t k)
     return tn_gemm_max(k, 1) * p->side[which].width * (int64_t)sizeof(float);
 }
 
+static bool unit_rows(const tn_gemm *g, int which)
+{
+    int n = g->n_out > g->n_src ? g->n_out : g->n_src;
+    for (int i = 0; i < n; i++)
+        if ((which == TN_GEMM_A ? g->src[i].a_m : g->src[i].b_n) != 1) return false;
+    return true;
+}
+
 bool tn_gemm_plan_rows(const tn_gemm *g, int which)
 {
     int n = g->n_out > g->n_src ? g->n_out : g->n_src;
-    for (int i = 0; i < n; i++) {
-        const tn_gemm_src *s = &g->src[i];
-        if (which == TN_GEMM_A ? s->a_bf16 || s->a_m != 1 : s->b_bf16 || s->b_n != 1) return false;
-    }
-    return true;
+    for (int i = 0; i < n; i++)
+        if (which == TN_GEMM_A ? g->src[i].a_bf16 : g->src[i].b_bf16) return false;
+    return unit_rows(g, which);
 }
 
 /* Rows of B a multiple of 2 KiB apart fall into so few sets of the first-level cache that what is
@@ -139,7 +145,7 @@ void tn_gemm_plan_make(tn_gemm_plan *p, const tn_gemm *g, const tn_gemm_isa *isa
     *p = (tn_gemm_plan){.g = g, .isa = isa, .threads = threads};
     set_sides(p);
     int64_t k = program_k(g->order);
-    p->whole = k <= (tn_gemm_plan_rows(g, TN_GEMM_A) ? K_WHOLE : 2 * K_WHOLE);
+    p->whole = k <= (unit_rows(g, TN_GEMM_A) ? K_WHOLE : 2 * K_WHOLE);
     p->k_segment = p->whole ? k : K_SEGMENT;
     p->levels = tn_gemm_segment_levels(g->order, p->k_segment);
     if (p->side[TN_GEMM_A].panels == 0 || p->side[TN_GEMM_B].panels == 0) return;
