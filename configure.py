@@ -41,6 +41,7 @@ ISAS = {
     "avx2": "-DTN_ISA_avx2 -mavx2 -mfma",
     "avx512": "-DTN_ISA_avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma",
 }
+EXTENSIONS = {"avx512bf16": "AVX-512 BF16"}  # x_avx512bf16.c: the set's flags and this one; without it an absent twin
 TSAN_TESTS = ["test_pool", "test_ops", "test_steps"]  # what runs on several threads, where it exists
 WATCHED = ["tests", "tests/unit", "tests/ops", "tests/fuzz", "tests/bench"]
 
@@ -132,6 +133,10 @@ AVX512 = """#include <immintrin.h>
 int main(void) { __m512 a = _mm512_set1_ps(1); a = _mm512_fmadd_ps(a, a, a);
                  return (int)_mm512_reduce_add_ps(a) == 7 + (int)_mm512_movepi32_mask(_mm512_castps_si512(a)); }
 """
+AVX512BF16 = """#include <immintrin.h>
+int main(void) { __m512 a = _mm512_set1_ps(1); a = _mm512_dpbf16_ps(a, (__m512bh)a, (__m512bh)a);
+                 return (int)_mm512_cvtss_f32(a) == 7 + !__builtin_cpu_supports("avx512bf16"); }
+"""
 PTHREAD = """#include <pthread.h>
 static void *f(void *p) { return p; }
 int main(void) { pthread_t t; return pthread_create(&t, 0, f, 0) || pthread_join(t, 0); }
@@ -165,6 +170,8 @@ def probes(args):
         Probe("ninja", "build", "ninja-build", lambda: tool("ninja")),
         Probe("AVX2 kernels", "", "", lambda: found(links(cc, AVX2, ["-mavx2", "-mfma"])), "x86-64 only"),
         Probe("AVX-512 kernels", "", "", lambda: found(links(cc, AVX512, ISAS["avx512"].split())), "x86-64 only"),
+        Probe("AVX-512 BF16", "", "", lambda: found(links(cc, AVX512BF16, ISAS["avx512"].split() + ["-mavx512bf16"])),
+              "x86-64 only, fast mode"),
         Probe("WordNet glosses", "demo", "wordnet-base", lambda: wordnet(args.wordnet), "text of ninja demo"),
         Probe("asan, ubsan", "test", "gcc", lambda: found(links(cc, EMPTY, asan, run=True)), "ninja asan, hostile"),
         Probe("tsan", "test", "gcc", lambda: found(links(cc, EMPTY, ["-fsanitize=thread"])), "ninja tsan"),
@@ -281,7 +288,7 @@ def config_ninja(args, got):
         "prefix = " + args.prefix,
         "lua_cflags = " + lua["cflags"].replace("-I", "-isystem "),
         "libs = %s -lm -ldl" % " ".join(got[n]["libs"] for n in libs),
-        "isa_defs = " + " ".join("-DTN_HAVE_" + i.upper() for i in isas_of(got) if i != "portable"),
+        "isa_defs = " + " ".join("-DTN_HAVE_" + i.upper() for i in isas_of(got) + extensions_of(got) if i != "portable"),
         "wordnet = " + args.wordnet,
         "text = " + (args.text or "build/glosses.txt"),
         "demo_args = " + ("data.path=" + args.text if args.text else ""),
@@ -325,7 +332,7 @@ def floors_of(src):
     return [floor for floor, folders in FLOORS if floor in seen and any(set(sources(d)) - {MAIN} for d in folders)]
 
 
-def files_ninja(isas):
+def files_ninja(isas, extensions):
     """One edge for each source file, in terms of $variant."""
     # ninja looks a command's variables up when it runs, so this scope keeps what build.ninja says now.
     out, b = ["%s = $%s" % (v, v) for v in ("variant", "cc", "vflags", "kernel_opt", "fuzz_link")], "build/$variant/"
@@ -350,6 +357,9 @@ def files_ninja(isas):
         for src in [s for d in folders for s in sources(d) if s != MAIN]:
             if src.endswith("_isa.c"):
                 objs += [compiles(src, "%s $kernel_opt" % ISAS[i], "%s.%s.o" % (src[:-2], i)) for i in isas]
+            elif extension_of(src) in extensions:
+                more = ISAS["avx512"].split()[1:] + ["-m" + extension_of(src), "$kernel_opt"]
+                objs.append(compiles(src, " ".join([FLAGS.get(floor, "")] + more)))
             else:
                 objs.append(compiles(src, FLAGS.get(floor, "")))
         if objs:
@@ -375,6 +385,14 @@ def test_flags(src):
 
 def name_of(src):
     return os.path.basename(src)[:-2]
+
+
+def extension_of(src):
+    return name_of(src).rsplit("_", 1)[-1]
+
+
+def extensions_of(got):
+    return [e for e, probe in EXTENSIONS.items() if got[probe]]
 
 
 def isas_of(got):
@@ -453,7 +471,7 @@ def main():
     state = {"argv": argv, "cc": args.cc, "clang": args.clang, "found": got, "tsan_tests": TSAN_TESTS, "configure": own}
     write(STATE, json.dumps(state, indent=1))
     write(BUILD + "/config.ninja", config_ninja(args, got))
-    write(BUILD + "/files.ninja", files_ninja(isas_of(got)))
+    write(BUILD + "/files.ninja", files_ninja(isas_of(got), extensions_of(got)))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,14 @@ static int64_t bytes_of(const tn_gemm_src *x, int which)
     return (which == TN_GEMM_A ? x->a_bf16 : x->b_bf16) ? 2 : 4;
 }
 
+/* Two bf16 that follow each other are a pair already: a word. */
+static void as_pairs(tn_gemm_pack *job)
+{
+    job->bf16 = false;
+    if (job->k_stride == 1) job->r_stride /= 2;
+    else job->pairs = true;
+}
+
 /* Packs the pieces of source src. */
 static void pack_pieces(const tn_gemm_plan *p, const tn_gemm_segment *s, const range *r, int src,
                         tn_gemm_pack *job)
@@ -56,8 +64,10 @@ static void pack_pieces(const tn_gemm_plan *p, const tn_gemm_segment *s, const r
         job->panel_stride = s->k * sd->width;
         job->src = r->which == TN_GEMM_A ? x->a : x->b;
         job->bf16 = bytes_of(x, r->which) == 2;
+        job->pairs = false;
         job->r_stride = r->which == TN_GEMM_A ? x->a_m : x->b_n;
         job->k_stride = r->which == TN_GEMM_A ? x->a_k : x->b_k;
+        if (p->g->pairs) as_pairs(job);
         job->extent = sd->extent[seg];
         job->n_panels = (int)(end - i);
         for (int64_t j = i; j <= end; j++) job->row[j - i] = tn_gemm_plan_row(p, r->which, seg, j);
@@ -118,9 +128,10 @@ static void add_regions(const tn_gemm_plan *p, const tn_gemm_segment *s, const r
         for (int src = 0; src < p->g->n_src; src++) {
             if (s->begin[src] == s->end[src]) continue;
             const tn_gemm_src *x = operand(p, r->which, seg, src);
-            const int64_t each = bytes_of(x, r->which);
-            int64_t stride = (r->which == TN_GEMM_A ? x->a_m : x->b_n) * each;
-            if (each == 2 && stride == 2) continue; /* its rows are read k by k, and near */
+            const int64_t one = bytes_of(x, r->which),
+                          each = p->g->pairs ? 2 * one : one; /* row; k */
+            int64_t stride = (r->which == TN_GEMM_A ? x->a_m : x->b_n) * one;
+            if (stride == 2) continue; /* its rows are read k by k, and near */
             const char *at = (const char *)(r->which == TN_GEMM_A ? x->a : x->b) +
                              s->begin[src] * each + row0 * stride;
             int64_t bytes = (s->end[src] - s->begin[src]) * each, rows = row1 - row0;
@@ -348,8 +359,9 @@ static void run_rectangle(const tn_cpu *cpu, const tn_gemm_plan *p, phase *f)
     }
 }
 
-static const tn_gemm_isa *tiles_of(tn_isa isa)
+static const tn_gemm_isa *tiles_of(const tn_gemm *g, tn_isa isa)
 {
+    if (g->pairs) return &tn_gemm_isa_pairs;
     switch (isa) {
 #if defined TN_HAVE_AVX512
     case TN_ISA_AVX512:
@@ -367,7 +379,7 @@ static const tn_gemm_isa *tiles_of(tn_isa isa)
 void tn_gemm_run(const tn_cpu *cpu, const tn_gemm *g)
 {
     tn_gemm_plan p;
-    tn_gemm_plan_make(&p, g, tiles_of(cpu->isa), tn_pool_threads(cpu->pool));
+    tn_gemm_plan_make(&p, g, tiles_of(g, cpu->isa), tn_pool_threads(cpu->pool));
     const tn_gemm_side *own = &p.side[p.own], *shared = &p.side[p.shared];
     if (p.side[TN_GEMM_A].panels == 0 || p.side[TN_GEMM_B].panels == 0 ||
         (g->order->n == 0 && g->order->depth_in == 0))
@@ -391,8 +403,8 @@ size_t tn_gemm_scratch(int n_threads, const tn_gemm *g)
     size_t most = 0;
     for (int i = 0; i < TN_N_ISA; i++) {
         tn_gemm_plan p;
-        if (!tn_isa_usable((tn_isa)i)) continue;
-        tn_gemm_plan_make(&p, g, tiles_of((tn_isa)i), n_threads);
+        if (g->pairs ? !tn_isa_pairs((tn_isa)i) : !tn_isa_usable((tn_isa)i)) continue;
+        tn_gemm_plan_make(&p, g, tiles_of(g, (tn_isa)i), n_threads);
         if (tn_gemm_plan_bytes(&p) > most) most = tn_gemm_plan_bytes(&p);
     }
     return most;

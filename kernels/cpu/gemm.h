@@ -54,6 +54,9 @@ typedef struct tn_gemm {
     tn_gemm_out out[TN_GEMM_MAX];
     tn_gemm_src src[TN_GEMM_MAX];
     const tn_order_run *order;
+    bool pairs; /* no order is kept between k = 2 i and 2 i + 1, and subnormals are zero:
+                   tn_isa_pairs. All operands are bf16, every source has an even number of k, and
+                   the program counts i in the place of k */
 } tn_gemm;
 
 void tn_gemm_run(const tn_cpu *cpu, const tn_gemm *g);

@@ -3,7 +3,8 @@
  * The accumulators of a tile are registers: 14 x 2 vectors on AVX-512 and 6 x 2 on AVX2, two loads
  * of B and one broadcast at a time beside them. Every accumulator is one chain: ascending k, one
  * fma each. A leaf that is added at once needs no + (+0), because what lies on the stack is never
- * -0.
+ * -0. With TN_GEMM_PAIRS (gemm_avx512bf16.c) a lane of A and B is a pair of bf16, and the fma adds
+ * both products.
  */
 #include "kernels/cpu/gemm_tile.h"
 #include "kernels/cpu/bf16.h"
@@ -36,6 +37,16 @@ TN_VI gv g_add(gv a, gv b)
 {
     return _mm512_add_ps(a, b);
 }
+#if defined TN_GEMM_PAIRS
+TN_VI gv g_fma(gv a, gv b, gv c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+TN_VI gv g_mul(gv a, gv b)
+{
+    return g_fma(a, b, _mm512_setzero_ps());
+}
+#else
 TN_VI gv g_mul(gv a, gv b)
 {
     return _mm512_mul_ps(a, b);
@@ -44,6 +55,7 @@ TN_VI gv g_fma(gv a, gv b, gv c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
+#endif
 TN_VI __mmask16 g_mask(int64_t n)
 {
     return n >= VL ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
@@ -278,6 +290,34 @@ TN_VI void pack_columns(const bool bf16, const tn_gemm_pack *p, const tn_gemm_pi
     }
 }
 
+#if defined TN_GEMM_PAIRS
+TN_VI gv get_pairs(const uint16_t *low, const uint16_t *high, int64_t n)
+{
+    __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(g_mask(n), low)),
+            b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(g_mask(n), high));
+    return _mm512_castsi512_ps(_mm512_or_si512(a, _mm512_slli_epi32(b, 16)));
+}
+
+/* Rows contiguous: two k become one column of pairs. */
+static void pack_pairs(const tn_gemm_pack *p, const tn_gemm_piece *piece)
+{
+    for (int64_t k = 0; k < piece->len; k++) {
+        const uint16_t *from = (const uint16_t *)p->src + 2 * (piece->k + k) * p->k_stride;
+        float *to = p->dst + (piece->at + k) * p->width;
+        for (int i = 0; i < p->n_panels; i++, to += p->panel_stride)
+            for (int64_t v = 0; v < p->width; v += VL) {
+                const uint16_t *low = from + p->row[i] + v;
+                g_store(to + v, get_pairs(low, low + p->k_stride, p->extent - p->row[i] - v));
+            }
+    }
+}
+
+static void pack(const tn_gemm_pack *p)
+{
+    for (int i = 0; i < p->n_pieces && p->pairs; i++) pack_pairs(p, &p->piece[i]);
+    for (int i = 0; i < p->n_panels && !p->pairs; i++) pack_rows(false, p, i);
+}
+#else
 TN_VI void pack_as(const bool bf16, const tn_gemm_pack *p)
 {
     if (p->r_stride == 1)
@@ -291,6 +331,7 @@ static void pack(const tn_gemm_pack *p)
     if (p->bf16) pack_as(true, p);
     else pack_as(false, p);
 }
+#endif
 
 /* ---- tiles ---- */
 
@@ -469,18 +510,21 @@ TN_VI void tile(const int H, const bool packing, const tn_gemm_tile *t)
 
 #if defined TN_ISA_avx512
 HEIGHT(1)
-HEIGHT(2) HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10)
-    HEIGHT(11) HEIGHT(12) HEIGHT(13) HEIGHT(14)
+HEIGHT(2)
+HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11)
+    HEIGHT(12) HEIGHT(13) HEIGHT(14)
 #define ROWS                                                                                       \
     ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9), ROW(10), ROW(11),      \
         ROW(12), ROW(13), ROW(14)
 #elif defined TN_ISA_avx2
 HEIGHT(1)
-HEIGHT(2) HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6)
+HEIGHT(2)
+HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6)
 #define ROWS ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)
 #else
 HEIGHT(1)
-HEIGHT(2) HEIGHT(3) HEIGHT(4)
+HEIGHT(2)
+HEIGHT(3) HEIGHT(4)
 #define ROWS ROW(1), ROW(2), ROW(3), ROW(4)
 #endif
 
@@ -553,4 +597,9 @@ static void tile_any(const tn_gemm_tile *t)
     write_level(t, t->edge, o->c ? o->c : o->stack[s->depth_out - 1], o->c ? o->ldc : o->n);
 }
 
-const tn_gemm_isa TN_ISA_NAME(tn_gemm_isa) = {MR, NR, A_WIDTH, tile_any, pack};
+#if defined TN_GEMM_PAIRS
+const tn_gemm_isa tn_gemm_isa_pairs =
+#else
+const tn_gemm_isa TN_ISA_NAME(tn_gemm_isa) =
+#endif
+    {MR, NR, A_WIDTH, tile_any, pack};

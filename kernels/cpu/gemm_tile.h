@@ -64,7 +64,8 @@ typedef struct tn_gemm_pack {
     int64_t r_stride, k_stride; /* one of them is 1 */
     int64_t extent; /* rows of src: a vector may be read across panels, but not across this */
     int n_panels, n_pieces;
-    bool bf16; /* src */
+    bool pairs; /* k counts pairs; k_stride (not 1) and src are those of bf16 */
+    bool bf16;  /* src */
     int64_t row[TN_GEMM_PANELS + 1];
     tn_gemm_piece piece[TN_GEMM_PIECES];
 } tn_gemm_pack;
@@ -75,7 +76,8 @@ typedef struct tn_gemm_isa {
     void (*pack)(const tn_gemm_pack *p);
 } tn_gemm_isa;
 
-extern const tn_gemm_isa tn_gemm_isa_avx512, tn_gemm_isa_avx2, tn_gemm_isa_portable;
+extern const tn_gemm_isa tn_gemm_isa_avx512, tn_gemm_isa_avx2, tn_gemm_isa_portable,
+    tn_gemm_isa_pairs;
 
 TN_C_END
 #endif

@@ -34,6 +34,19 @@ static bool has_avx512(void)
 }
 #endif
 
+#if defined TN_HAVE_AVX512BF16
+bool tn_isa_pairs(tn_isa isa)
+{
+    return isa == TN_ISA_AVX512 && has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+#else
+bool tn_isa_pairs(tn_isa isa)
+{
+    (void)isa;
+    return false;
+}
+#endif
+
 bool tn_isa_usable(tn_isa isa)
 {
     switch (isa) {

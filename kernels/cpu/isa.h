@@ -8,8 +8,9 @@ TN_C_BEGIN
 
 typedef enum tn_isa { TN_ISA_PORTABLE, TN_ISA_AVX2, TN_ISA_AVX512, TN_N_ISA } tn_isa;
 
-tn_isa tn_isa_best(void);            /* the widest that this build has and this machine runs */
-bool tn_isa_usable(tn_isa isa);      /* built in, and the machine runs it */
+tn_isa tn_isa_best(void);       /* the widest that this build has and this machine runs */
+bool tn_isa_usable(tn_isa isa); /* built in, and the machine runs it */
+bool tn_isa_pairs(tn_isa isa);  /* it multiplies bf16 two at a time (AVX-512 BF16): for fast mode */
 const char *tn_isa_name(tn_isa isa); /* "portable", "avx2", "avx512" */
 bool tn_isa_parse(const char *name, tn_isa *out);
 

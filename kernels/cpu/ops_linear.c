@@ -91,17 +91,49 @@ static void build(const tn_call *c, tn_gemm *g)
     }
 }
 
+/* Fast mode: bf16 by bf16 two k at a time, one chain over all of a source. */
+typedef struct fast {
+    tn_order_ins ins[TN_GEMM_MAX + 1];
+    tn_order_run run;
+} fast;
+
+static void use_pairs(const tn_call *c, tn_gemm *g, fast *f)
+{
+    int64_t k[TN_GEMM_MAX] = {0};
+    if (c->g->canonical || !tn_isa_pairs(c->cpu->isa)) return;
+    if (c->order->depth_in > 1 || c->order->depth_out != 1) return;
+    for (int i = 0; i < (g->n_out > g->n_src ? g->n_out : g->n_src); i++)
+        if (!g->src[i].a_bf16 || !g->src[i].b_bf16) return;
+    for (int64_t i = 0; i < c->order->n; i++) {
+        const tn_order_ins *s = &c->order->ins[i];
+        if (s->op == TN_ORDER_LEAF) k[s->src] += s->k1 - s->k0;
+    }
+    for (int i = 0; i < g->n_src; i++) {
+        if (k[i] % 2 || k[i] == 0) return;
+        f->ins[i] = (tn_order_ins){
+            .op = TN_ORDER_LEAF, .more = i + 1 < g->n_src, .src = (int16_t)i, .k1 = k[i] / 2};
+    }
+    f->ins[g->n_src] = (tn_order_ins){.op = TN_ORDER_ADD};
+    f->run = (tn_order_run){f->ins, g->n_src + c->order->depth_in, c->order->depth_in, 1};
+    g->order = &f->run;
+    g->pairs = true;
+}
+
 static void run(const tn_call *c)
 {
     tn_gemm g;
+    fast f;
     build(c, &g);
+    use_pairs(c, &g, &f);
     tn_gemm_run(c->cpu, &g);
 }
 
 static size_t scratch(const tn_call *c)
 {
     tn_gemm g;
+    fast f;
     build(c, &g);
+    use_pairs(c, &g, &f);
     return tn_gemm_scratch(tn_pool_threads(c->cpu->pool), &g);
 }
 

@@ -1,7 +1,8 @@
 /* bench_gemm.c - our GEMM, with its canonical leaves, beside OpenBLAS, BLIS and oneDNN on the
  * shapes of a training step.
  *
- *     bench_gemm [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu] [--dtype bf16]
+ *     bench_gemm [--threads N] [--isa NAME] [--rounds N] [--only TEXT] [--clock cpu] [--dtype
+ * bf16|pairs]
  *
  * One process, turn and turn about: in every round each library computes the shape a few times
  * after a pause (the others' threads have gone to sleep) and a warm-up; the minimum over the rounds
@@ -9,7 +10,8 @@
  * one call; ours gets the separate matrices of the model. Libraries are opened at run time; what is
  * not there is left out. FMA peak: all threads, no memory. With `--clock cpu` the time is that of
  * the calling thread: for one thread on a machine that others use too. With `--dtype bf16` ours
- * gets its operands and gives y and dx in bf16, the libraries have theirs in fp32.
+ * gets its operands and gives y and dx in bf16, the libraries have theirs in fp32; `pairs` is the
+ * same in fast mode.
  */
 #include "kernels/cpu/gemm.h"
 
@@ -131,7 +133,7 @@ static void library_run(const library *lib, const job *j)
                   N);
 }
 
-static bool bf16;
+static bool bf16, pairs;
 
 static void set_gemm(job *j)
 {
@@ -140,6 +142,7 @@ static void set_gemm(job *j)
     int64_t at = 0, d = o->d, n = j->n;
     memset(g, 0, sizeof *g);
     g->order = &j->order;
+    g->pairs = pairs;
     g->n_out = j->kind == INPUT_GRAD ? 1 : o->n_f;
     g->n_src = j->kind == INPUT_GRAD ? o->n_f : 1;
     for (int i = 0; i < o->n_f; i++) {
@@ -168,6 +171,11 @@ static tn_status set_order(job *j, tn_arena *arena)
 {
     const op *o = j->op;
     static const int64_t units[MAX_WEIGHTS];
+    if (pairs) {
+        int64_t half[MAX_WEIGHTS] = {(j->kind == FORWARD ? o->d : j->n) / 2};
+        for (int i = 0; j->kind == INPUT_GRAD && i < o->n_f; i++) half[i] = o->f[i] / 2;
+        return tn_order_param(arena, 1, j->gemm.n_src, half, units, &j->order);
+    }
     if (j->kind == FORWARD)
         return tn_order_param(arena, o->column_parallel ? 1 : GRID, 1, &o->d, units, &j->order);
     if (j->kind == INPUT_GRAD)
@@ -353,8 +361,8 @@ static tn_status bench_op(const library *libs, const op *o, tn_cpu *cpu, int rou
     for (int k = 0; k < N_KINDS; k++) {
         tn_arena arena = {0};
         j.kind = (kind)k;
-        TN_TRY(set_order(&j, &arena));
         set_gemm(&j);
+        TN_TRY(set_order(&j, &arena));
         cpu->scratch_bytes = tn_gemm_scratch(tn_pool_threads(cpu->pool), &j.gemm);
         if (posix_memalign(&cpu->scratch, 64, cpu->scratch_bytes)) abort();
         memset(cpu->scratch, 0, cpu->scratch_bytes);
@@ -415,11 +423,13 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--clock") == 0 && strcmp(value, "cpu") == 0)
             clock_used = CLOCK_THREAD_CPUTIME_ID;
         else if (strcmp(argv[i], "--dtype") == 0 && strcmp(value, "bf16") == 0) bf16 = true;
+        else if (strcmp(argv[i], "--dtype") == 0 && strcmp(value, "pairs") == 0)
+            bf16 = pairs = tn_isa_pairs(isa);
         else if (strcmp(argv[i], "--isa") != 0 || !tn_isa_parse(value, &isa) ||
                  !tn_isa_usable(isa)) {
             fprintf(stderr,
                     "bench_gemm: '%s %s' is not known; [--threads N] [--isa NAME] [--rounds N] "
-                    "[--only TEXT] [--clock cpu] [--dtype bf16]\n",
+                    "[--only TEXT] [--clock cpu] [--dtype bf16|pairs]\n",
                     argv[i], value);
             return 2;
         }

@@ -82,6 +82,13 @@ with temporary() as folder:
         if train(replicate * shard * tp, model, words, other):
             same(model, one[model], other, " ".join(words))
 
+    # fast mode: other bits, the same run; odd widths fall back to the ordered kernels
+    for words in (["parallelism.tp=1"], ["parallelism.tp=2"], ["parallelism.tp=1", "model.dim=72", "model.ffn_dim=135"]):
+        near = os.path.join(folder, "near")
+        if train(1, "mha", words[1:], near) and train(2, "mha", words + ["debug.reduce=fast", "training.local_batch_size=2"], other):
+            a, b = losses(near), losses(other)
+            check(len(a) == len(b) and all(abs(x - y) < 0.01 * x for x, y in zip(a, b)), "fast %s: %s and %s" % (words, a, b))
+
     # another precision is another run
     train(1, "mha", ["training.mixed_precision_param=float32"], other)
     got = run("diff", one["mha"], other)

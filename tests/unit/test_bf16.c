@@ -172,68 +172,156 @@ static tn_status order_of(const product *p, tn_arena *arena, tn_order_run *out)
     return tn_order_tokens_run(t, arena, 0, tn_order_tokens_leaves(t), out);
 }
 
-static void test_product(const product *p, uint64_t seed)
+/* The operands in both formats, and room for the results in fp32. */
+typedef struct operands {
+    float *x, *w[2], *dy[2], *add, *want[2];
+    uint16_t *x16, *w16[2], *dy16[2], *add16;
+    int n_out;
+} operands;
+
+static operands operands_build(const product *p, uint64_t seed)
 {
     uint64_t s = seed;
+    operands o = {.n_out = p->kind == INPUT ? 1 : p->n_f};
+    o.x = tn_test_uniform(&s, p->n * p->d, 1);
+    o.x16 = narrowed(o.x, p->n * p->d);
+    if (p->add) {
+        o.add = tn_test_uniform(&s, p->n * p->f[0], 3);
+        o.add16 = narrowed(o.add, p->n * p->f[0]);
+    }
+    for (int i = 0; i < p->n_f; i++) {
+        o.w[i] = tn_test_uniform(&s, p->f[i] * p->d, 1);
+        o.w16[i] = narrowed(o.w[i], p->f[i] * p->d);
+        o.dy[i] = tn_test_uniform(&s, p->n * p->f[i], 1);
+        if (!p->mixed) o.dy16[i] = narrowed(o.dy[i], p->n * p->f[i]);
+    }
+    for (int i = 0; i < o.n_out; i++) o.want[i] = tn_test_floats(out_size(p, i));
+    return o;
+}
+
+static void operands_free(operands *o)
+{
+    for (int i = 0; i < 2; i++) {
+        tn_test_free(o->w[i]);
+        tn_test_free(o->dy[i]);
+        tn_test_free(o->want[i]);
+        halves_free(o->w16[i]);
+        halves_free(o->dy16[i]);
+    }
+    tn_test_free(o->x);
+    tn_test_free(o->add);
+    halves_free(o->x16);
+    halves_free(o->add16);
+}
+
+static tn_gemm plain_gemm(const product *p, const operands *o, const tn_order_run *order)
+{
+    tn_gemm g = describe(p, false, o->x, (const void *const *)o->w, (const void *const *)o->dy,
+                         (void *const *)o->want, NULL);
+    g.order = order;
+    return g;
+}
+
+/* Runs it on bf16 into `got`, with scratch of its own. */
+static void run_halves(const tn_cpu *cpu, const product *p, const operands *o, void *const *got,
+                       const tn_order_run *order, bool pairs)
+{
+    tn_cpu own = *cpu;
+    void *mem = NULL;
+    tn_gemm g = describe(p, true, o->x16, (const void *const *)o->w16,
+                         p->mixed ? (const void *const *)o->dy : (const void *const *)o->dy16, got,
+                         o->add16);
+    g.order = order;
+    g.pairs = pairs;
+    own.scratch_bytes = tn_gemm_scratch(tn_pool_threads(cpu->pool), &g);
+    if (posix_memalign(&mem, 64, own.scratch_bytes + 64)) exit(1);
+    own.scratch = mem;
+    tn_gemm_run(&own, &g);
+    free(mem);
+}
+
+static void *room(const product *p, int i)
+{
+    return p->kind == WEIGHT ? (void *)tn_test_floats(out_size(p, i))
+                             : (void *)halves(out_size(p, i));
+}
+
+static void room_free(const product *p, void *x)
+{
+    if (p->kind == WEIGHT) tn_test_free(x);
+    else halves_free(x);
+}
+
+static void test_product(const product *p, uint64_t seed)
+{
     tn_arena arena = {0};
     tn_order_run order;
-    float *x = tn_test_uniform(&s, p->n * p->d, 1), *w[2] = {NULL}, *dy[2] = {NULL},
-          *add = p->add ? tn_test_uniform(&s, p->n * p->f[0], 3) : NULL, *want[2] = {NULL};
-    const int n_out = p->kind == INPUT ? 1 : p->n_f;
-    uint16_t *x16 = narrowed(x, p->n * p->d), *w16[2] = {NULL}, *dy16[2] = {NULL},
-             *add16 = add ? narrowed(add, p->n * p->f[0]) : NULL;
-    for (int i = 0; i < p->n_f; i++) {
-        w[i] = tn_test_uniform(&s, p->f[i] * p->d, 1);
-        w16[i] = narrowed(w[i], p->f[i] * p->d);
-        dy[i] = tn_test_uniform(&s, p->n * p->f[i], 1);
-        if (!p->mixed) dy16[i] = narrowed(dy[i], p->n * p->f[i]);
-    }
-    for (int i = 0; i < n_out; i++) want[i] = tn_test_floats(out_size(p, i));
+    operands o = operands_build(p, seed);
     if (!TN_CHECK_OK(order_of(p, &arena, &order))) exit(1);
-    tn_gemm plain = describe(p, false, x, (const void *const *)w, (const void *const *)dy,
-                             (void *const *)want, NULL);
-    plain.order = &order;
+    tn_gemm plain = plain_gemm(p, &o, &order);
     tn_cpu cpu;
     for (int i = 0; tn_test_cpu(i, gemm_scratch, &plain, &cpu); i++) {
+        void *got[2] = {NULL};
         tn_gemm_run(&cpu, &plain);
-        void *got[2];
-        for (int k = 0; k < n_out; k++) {
-            if (p->kind == WEIGHT) got[k] = tn_test_floats(out_size(p, k));
-            else got[k] = halves(out_size(p, k));
+        for (int k = 0; k < o.n_out; k++) got[k] = room(p, k);
+        run_halves(&cpu, p, &o, got, &order, false);
+        for (int64_t e = 0; o.add && e < out_size(p, 0); e++)
+            o.want[0][e] = widened(rounded(o.want[0][e])) + o.add[e];
+        for (int k = 0; k < o.n_out; k++) {
+            if (p->kind == WEIGHT)
+                check_f32("a weight's gradient", &cpu, got[k], o.want[k], out_size(p, k));
+            else check("a product", &cpu, got[k], o.want[k], out_size(p, k));
+            room_free(p, got[k]);
         }
-        tn_gemm half =
-            describe(p, true, x16, (const void *const *)w16,
-                     p->mixed ? (const void *const *)dy : (const void *const *)dy16, got, add16);
-        half.order = &order;
-        void *mem = NULL;
-        cpu.scratch_bytes = tn_gemm_scratch(tn_pool_threads(cpu.pool), &half);
-        if (posix_memalign(&mem, 64, cpu.scratch_bytes + 64)) exit(1);
-        cpu.scratch = mem;
-        tn_gemm_run(&cpu, &half);
-        free(mem);
-        for (int64_t e = 0; add && e < out_size(p, 0); e++)
-            want[0][e] = widened(rounded(want[0][e])) + add[e];
-        for (int k = 0; k < n_out; k++) {
-            if (p->kind == WEIGHT) {
-                check_f32("a weight's gradient", &cpu, got[k], want[k], out_size(p, k));
-                tn_test_free(got[k]);
-            } else {
-                check("a product", &cpu, got[k], want[k], out_size(p, k));
-                halves_free(got[k]);
+    }
+    operands_free(&o);
+    tn_arena_fini(&arena);
+}
+
+/* Two k at a time: near the sum in order. A weight's gradient goes on with what it holds: with the
+ * result once more, twice of it. */
+static void test_pairs(const product *p, uint64_t seed)
+{
+    tn_arena arena = {0};
+    tn_order_run order;
+    operands o = operands_build(p, seed);
+    if (!TN_CHECK_OK(order_of(p, &arena, &order))) exit(1);
+    tn_gemm plain = plain_gemm(p, &o, &order);
+    tn_order_ins ins[3] = {{TN_ORDER_LEAF, 0, 0, 0, 0}};
+    tn_order_run halved = {ins, plain.n_src, 0, 1};
+    int64_t k = p->kind == FORWARD ? p->d : p->n;
+    for (int i = 0; i < plain.n_src; i++)
+        ins[i] = (tn_order_ins){TN_ORDER_LEAF, i + 1 < plain.n_src, (int16_t)i, 0,
+                                (p->kind == INPUT ? p->f[i] : k) / 2};
+    tn_cpu cpu;
+    for (int i = 0; tn_test_cpu(i, gemm_scratch, &plain, &cpu); i++) {
+        void *got[2] = {NULL};
+        if (!tn_isa_pairs(cpu.isa)) continue;
+        tn_gemm_run(&cpu, &plain);
+        for (int e = 0; e < o.n_out; e++) got[e] = room(p, e);
+        halved.n = plain.n_src, halved.depth_in = 0;
+        run_halves(&cpu, p, &o, got, &halved, true);
+        if (p->kind == WEIGHT) {
+            ins[1] = (tn_order_ins){TN_ORDER_ADD, 0, 0, 0, 0};
+            halved.n = 2, halved.depth_in = 1;
+            run_halves(&cpu, p, &o, got, &halved, true);
+        }
+        for (int e = 0; e < o.n_out; e++) {
+            const int64_t n = out_size(p, e);
+            const float times = p->kind == WEIGHT ? 2 : 1;
+            bool near = true;
+            for (int64_t j = 0; j < n; j++) {
+                float want = times * o.want[e][j] + (o.add ? o.add[j] : 0),
+                      x = p->kind == WEIGHT ? ((float *)got[e])[j]
+                                            : widened(((uint16_t *)got[e])[j]);
+                float slack = p->kind == WEIGHT ? 0 : (fabsf(want) + 4 * (float)p->add) / 128;
+                near &= fabsf(x - want) <= 1e-4f + 1e-7f * (float)k + slack;
             }
+            TN_CHECK_MSG(near, "pairs: result %d is far from the sum in order", e);
+            room_free(p, got[e]);
         }
     }
-    for (int i = 0; i < 2; i++) {
-        tn_test_free(w[i]);
-        tn_test_free(dy[i]);
-        tn_test_free(want[i]);
-        halves_free(w16[i]);
-        halves_free(dy16[i]);
-    }
-    tn_test_free(x);
-    tn_test_free(add);
-    halves_free(x16);
-    halves_free(add16);
+    operands_free(&o);
     tn_arena_fini(&arena);
 }
 
@@ -253,7 +341,18 @@ static void test_products(void)
         {WEIGHT, 4800, 32, {48, 0}, 1, 1, false, false},
         {WEIGHT, 128, 40, {30, 33}, 2, 1, false, false},
     };
+    static const product even[] = {
+        {FORWARD, 37, 130, {67, 33}, 2, 1, false, false},
+        {FORWARD, 1, 2, {1, 0}, 1, 1, false, false},
+        {FORWARD, 19, 78, {35, 0}, 1, 1, true, false},
+        {INPUT, 33, 47, {70, 22}, 2, 1, false, false},
+        {INPUT, 20, 64, {2500, 2100}, 2, 1, false, false},
+        {WEIGHT, 34, 45, {71, 0}, 1, 1, false, false},
+        {WEIGHT, 4800, 33, {48, 0}, 1, 1, false, false},
+        {WEIGHT, 128, 40, {30, 33}, 2, 1, false, false},
+    };
     for (int i = 0; i < TN_COUNT(cases); i++) test_product(&cases[i], (uint64_t)i);
+    for (int i = 0; i < TN_COUNT(even); i++) test_pairs(&even[i], (uint64_t)i);
 }
 
 /* ---- attention */
