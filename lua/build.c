@@ -98,7 +98,9 @@ static bool piece_of(const tn_shape *s, int grid_seq, int64_t n, int64_t *rows, 
 
 tn_status tn_build_check_chunks(const tn_recipe *r)
 {
-    tn_shape s = {.rows = tn_recipe_int(r, "training.local_batch_size"),
+    bool cut = tn_recipe_int(r, "parallelism.pipeline_parallel_degree") > 1;
+    tn_shape s = {.rows = tn_recipe_int(r, cut ? "parallelism.pipeline_parallel_microbatch_size"
+                                               : "training.local_batch_size"),
                   .seq = tn_recipe_int(r, "training.seq_len")};
     int grid_seq = (int)tn_recipe_int_at(r, "debug.reduce_grid", 1);
     int64_t n = tn_recipe_int(r, "loss.chunks"), most = s.rows * grid_seq, rows, seq;

@@ -1,10 +1,22 @@
 #include "lua/limits.h"
 
 #include "lua/model.h"
+#include "lua/stage_plan.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Where the key was said that a line begins with, "parallelism.x: " or "training.y = 3: "; "" if it
+ * begins with none. */
+static const char *said_at(const tn_limits *q, const char *line)
+{
+    char key[96];
+    size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyz_.");
+    if (n == 0 || n >= sizeof key || !memchr(line, '.', n)) return "";
+    snprintf(key, sizeof key, "%.*s", (int)n, line);
+    return tn_recipe_is_set(q->r, key) ? tn_recipe_where(q->r, key) : "";
+}
 
 static void put_line(tn_limits *q, const char *line, size_t n)
 {
@@ -29,7 +41,10 @@ tn_status tn_limits_take(tn_limits *q, tn_status st)
     if (st != TN_BAD_INPUT) return st;
     for (const char *p = tn_error_text(); *p;) {
         size_t n = strcspn(p, "\n");
-        put_line(q, p, n);
+        const char *at = said_at(q, p);
+        char text[1024];
+        snprintf(text, sizeof text, "%s%s%.*s", at, at[0] ? ": " : "", (int)n, p);
+        put_line(q, text, strlen(text));
         p += n + (p[n] == '\n');
     }
     tn_error_clear();
@@ -248,4 +263,20 @@ void tn_limits_batch(tn_limits *q, const tn_mesh *m)
                   ": %lld is not a multiple of training.local_batch_size %lld x data-parallel "
                   "ranks %lld; the nearest is %s%s",
                   (long long)global, (long long)local, (long long)dp, say(rows).s, mend);
+}
+
+/* ------------------------------------------------------------ the pipeline */
+
+tn_status tn_limits_pipeline(tn_limits *q, const tn_mesh *m)
+{
+    static const char SIZE[] = "parallelism.pipeline_parallel_microbatch_size";
+    int64_t local = tn_recipe_int(q->r, "training.local_batch_size"),
+            rows = tn_recipe_int(q->r, SIZE), layers;
+    if (m->pp == 1) return TN_OK;
+    if (local % rows)
+        tn_limits_add(
+            q, SIZE, ": %lld does not divide training.local_batch_size %lld; the nearest is %s",
+            (long long)rows, (long long)local, say(find_nearest(rows, local, divides, &local)).s);
+    TN_TRY(tn_model_int(q->r, "n_layers", &layers));
+    return tn_limits_take(q, tn_stage_plan_check(q->r, m, layers, local % rows ? 0 : local / rows));
 }

@@ -216,6 +216,40 @@ tn_status tn_stage_plan_make(const tn_recipe *r, const tn_shape *shape, bool for
     return st;
 }
 
+static tn_status check(const tn_recipe *r, const tn_shape *shape, int64_t layers, int64_t each,
+                       const tn_schedule *table, tn_arena *arena)
+{
+    tn_schedule_stages stages = {0};
+    tn_schedule *lists = NULL;
+    void *mem;
+    int32_t n = (int32_t)layers + 2;
+    TN_TRY(tn_arena_alloc(arena, (size_t)n * sizeof(tn_schedule_module), &mem));
+    tn_schedule_module *modules = mem;
+    for (int32_t i = 0; i < n; i++) modules[i] = (tn_schedule_module){"", i > 0 && i < n - 1};
+    TN_TRY(split(r, shape, table, modules, n, arena, &stages));
+    tn_status st = TN_OK;
+    bool canonical = !strcmp(tn_recipe_text(r, "debug.reduce"), "canonical");
+    if (each)
+        st = make_lists(r, shape, false, canonical, stages.per_rank,
+                        (tn_schedule *)(uintptr_t)table, &lists);
+    if (!st) tn_schedule_destroy(lists);
+    tn_schedule_stages_fini(&stages);
+    return st;
+}
+
+tn_status tn_stage_plan_check(const tn_recipe *r, const tn_mesh *mesh, int64_t layers, int64_t each)
+{
+    tn_shape shape = {.mesh = *mesh, .n_microbatches = each, .rounds = 1};
+    tn_schedule *table = NULL;
+    tn_arena arena = {0};
+    if (tn_recipe_is_set(r, PARTS) || layers < 1) return TN_OK; /* by name: the graph's business */
+    if (has_table(r)) TN_TRY(read_table(r, &table));
+    tn_status st = check(r, &shape, layers, each, table, &arena);
+    tn_schedule_destroy(table);
+    tn_arena_fini(&arena);
+    return st;
+}
+
 void tn_stage_plan_destroy(tn_stage_plan *p)
 {
     if (!p) return;

@@ -24,6 +24,11 @@ typedef struct tn_stage_plan {
 tn_status tn_stage_plan_make(const tn_recipe *r, const tn_shape *shape, bool forward_only,
                              const tn_graph *traced, tn_stage_plan **out,
                              tn_graph **staged_out) TN_MUST_USE;
+/* The rules that can be looked at before a graph exists: stages by weight of `layers` layers
+ * between an embedding and a head, the lists of `each` microbatches (0: not known, no lists). All
+ * that are broken at once. */
+tn_status tn_stage_plan_check(const tn_recipe *r, const tn_mesh *mesh, int64_t layers,
+                              int64_t each) TN_MUST_USE;
 void tn_stage_plan_destroy(tn_stage_plan *p); /* NULL is fine */
 
 /* "2 ranks, 4 stages (Interleaved1F1B), 8 microbatches a step; layers by stage: 1 1 1 1, all 4". */

@@ -3,11 +3,14 @@
 
 Each row is run as `titan plan --world N` and, where N ranks may be started here, as `titan -n N`: the same lines from both."""
 import os
+import re
 
 from testing import TOP, check, done, listing, run, temporary
 
 DP, TP, GLOBAL = "parallelism.data_parallel_shard_degree", "parallelism.tensor_parallel_degree", "training.global_batch_size"
 CP, EP, PP = "parallelism.context_parallel_degree", "parallelism.expert_parallel_degree", "parallelism.pipeline_parallel_degree"
+SCHEDULE = "pipeline_parallel_schedule"
+SCHED = "parallelism." + SCHEDULE
 BASE = ["data.source=random", "training.steps=1", "training.seq_len=64", "training.local_batch_size=1", "device.threads=1"]
 MHA = ["model.dim=64", "model.n_heads=4", "model.n_kv_heads=4", "model.ffn_dim=136", "model.n_layers=2", "model.vocab_size=257"]
 GQA = ["model.dim=96", "model.n_heads=6", "model.n_kv_heads=2", "model.ffn_dim=136", "model.n_layers=5", "model.vocab_size=257"]
@@ -46,6 +49,26 @@ def rows(rows, local, dp, near):
 
 def chunks(n, local, near):
     return "loss.chunks: %d pieces do not tile %d rows of 64 positions in whole parts of the reduce grid; the nearest is %s" % (n, local, near)
+
+
+def stages(n, layers, near):
+    return ("%s: %d stages (by the schedule) for %d layers, of which those before count as 1 and those behind as 1: some would hold "
+            "nothing; nearest: %s = %d" % (PP, n, layers, PP, near))
+
+
+def per_rank(name, needs, n, each, layers, degree):
+    key = "parallelism.pipeline_parallel_layers_per_stage"
+    return "%s: %s needs %s per rank, %d stages (by layers_per_stage) on 2 ranks make %d; nearest: %s = %d, or %s = %d, or no %s" % (
+        SCHED, name, needs, n, each, key, layers, PP, degree, key)
+
+
+def rounds(name, n, degree, near):
+    return ("%s: %s needs microbatches (here %d: training.local_batch_size / parallelism.pipeline_parallel_microbatch_size) in multiples "
+            "of pipeline_parallel_degree = %d; nearest: %s" % (SCHED, name, n, degree, near))
+
+
+def microbatch(n, local, near):
+    return "parallelism.pipeline_parallel_microbatch_size: %d does not divide training.local_batch_size %d; the nearest is %s" % (n, local, near)
 
 
 def later(key, n):
@@ -92,6 +115,46 @@ LAYOUTS = [
     (1, MHA, ["local_batch_size=4", "chunks=3"], [chunks(3, 4, "2 or 4")]),
     (2, MHA, ["local_batch_size=2", "chunks=64"], [chunks(64, 2, "16")]),
     (3, MHA, ["tp=3", "local_batch_size=2", "chunks=6"], [kv(3, 4, "2 or 4"), tp_bits(3, "2 or 4"), chunks(6, 2, "4 or 8")]),
+    # pipelines
+    (3, MHA, ["pp=2"], [fill((2, 1, 1, 1, 1), 2, 3, "-n 2 or 4")]),
+    (8, MHA, ["pp=8"], [stages(8, 4, 4)]),
+    (16, GQA, ["pp=16"], [stages(16, 7, 7)]),
+    (4, MHA, ["pp=4", "local_batch_size=4", SCHEDULE + "=ZBVZeroBubble"], [stages(8, 4, 2)]),
+    (2, MHA, ["pp=2", SCHEDULE + "=DualPipeV"],
+     ["%s: no schedule 'DualPipeV'; there are 1F1B, GPipe, Interleaved1F1B, LoopedBFS, ZBH1, InterleavedZeroBubble, ZBVZeroBubble" % SCHED]),
+    (2, MHA, ["pp=2", "local_batch_size=4", SCHEDULE + "=Interleaved1F1B", "pipeline_parallel_layers_per_stage=2"],
+     [per_rank("Interleaved1F1B", "at least 2 stages", 2, 1, 1, 1)]),
+    (2, MHA, ["pp=2", "local_batch_size=4", "pipeline_parallel_layers_per_stage=1"], [per_rank("1F1B", "exactly 1 stage", 4, 2, 2, 4)]),
+    (2, MHA, ["pp=2", "local_batch_size=4", SCHEDULE + "=ZBVZeroBubble", "pipeline_parallel_layers_per_stage=2"],
+     [per_rank("ZBVZeroBubble", "exactly 2 stages", 2, 1, 1, 1)]),
+    (2, MHA, ["pp=2", "local_batch_size=3", SCHEDULE + "=Interleaved1F1B"], [rounds("Interleaved1F1B", 3, 2, "2 or 4")]),
+    (4, GQA, ["pp=4", "local_batch_size=2", SCHEDULE + "=Interleaved1F1B"],
+     [stages(8, 7, 3)]),
+    (2, MHA, ["pp=2", "local_batch_size=4", "pipeline_parallel_microbatch_size=3"], [microbatch(3, 4, "2 or 4")]),
+    (2, MHA, ["pp=2", "pipeline_parallel_microbatch_size=2"], [microbatch(2, 1, "1")]),
+    (2, MHA, ["pp=2", "pipeline_parallel_first_stage_less_layers=9", "pipeline_parallel_last_stage_less_layers=0"],
+     ["parallelism.pipeline_parallel_first_stage_less_layers: 9, but the first of 2 stages has a share of 6; nearest: %s = 1, or "
+      "parallelism.pipeline_parallel_first_stage_less_layers = 3, or parallelism.pipeline_parallel_last_stage_less_layers = 6" % PP]),
+    (2, MHA, ["pp=2", 'module_fqns_per_model_part={{"tok_embeddings","layers.0"},{"layers.1","norm"}}'],
+     ["parallelism.module_fqns_per_model_part: 'output' is in no stage; nothing may be left out"]),
+    (2, MHA, ["pp=2", 'module_fqns_per_model_part={{"tok_embeddings","layers.0","layers.1"},{"layers.1","nrm","output"}}'],
+     ["parallelism.module_fqns_per_model_part: 'layers.1' is in stage 0 and in stage 1; once is enough",
+      "parallelism.module_fqns_per_model_part: stage 1: the model has no module 'nrm'; did you mean 'norm'?",
+      "parallelism.module_fqns_per_model_part: 'norm' is in no stage; nothing may be left out"]),
+    # schedules as tables
+    (2, MHA, ["pp=2", "local_batch_size=4", SCHEDULE + '={{"0F0","0B0"},{"1F0","1B0"}}'],
+     ["%s: 1 microbatches, the recipe makes 4 (training.local_batch_size / parallelism.pipeline_parallel_microbatch_size); nearest: "
+      "training.local_batch_size = 1 x microbatch size" % SCHED]),
+    (2, MHA, ["pp=2", SCHEDULE + '={{"0F0","0X0"},{"1F0","1B0"}}'],
+     ["%s: row 1, cell 2: '0X0': behind the stage stands F (forward), B (whole backward), I (input gradient) or W (weight gradient)" % SCHED]),
+    (2, MHA, ["pp=2", SCHEDULE + '={{"0B0","0F0"},{"1F0","1B0"}}'],
+     ["pipeline schedule: rank 0: the input gradient of stage 0, microbatch 0 (action 1) comes before its forward (action 2)"]),
+    (2, MHA, ["pp=2", "local_batch_size=2", SCHEDULE + '={{"0F0","0B0","0F1","0B1"},{"1F1","1B1","1F0","1B0"}}'],
+     ["pipeline schedule: rank 1: the weight gradient of stage 1, microbatch 1 (action 2) comes before that of microbatch 0 (action 4); "
+      "canonical sums add in the order of rows: put them in increasing order, or set debug.reduce = \"fast\""]),
+    (6, MHA, ["pp=2", "tp=3", "cp=2", "local_batch_size=4", "pipeline_parallel_microbatch_size=3", "global_batch_size=6", "chunks=5"],
+     [later(CP, 2), kv(3, 4, "2 or 4"), tp_bits(3, "2 or 4"), rows(6, 4, 1, "4 or 8, or training.local_batch_size = 3 or 6"),
+      microbatch(3, 4, "2 or 4"), chunks(5, 3, "3 or 6")]),
     # what this build has not got
     (2, MHA, ["cp=2"], [later(CP, 2)]),
     (2, MHA, ["ep=2"], [later(EP, 2)]),
@@ -115,7 +178,7 @@ def reasons(text):
     """The lines of an error, without who says it and where it was said."""
     lines = [line.strip() for line in text.strip().split("\n")]
     lines[0] = lines[0].replace("titan: error: ", "", 1)
-    return [line.split(": ", 1)[1] if ": " in line else line for line in lines]
+    return [re.sub(r"^(command line|default|\S+\.lua:\d+): ", "", line) for line in lines]
 
 
 def expect(got, want, name, folder):
@@ -154,6 +217,7 @@ KEYS = [
     (["parallelism.tp_degree=2"], "did you mean tensor_parallel_degree?"),
     (["training.global_batch_size=0"], "the nearest is 1"),
     (["parallelism.pp=99999999"], "the nearest is 1048576"),
+    (["parallelism.pipeline_parallel_schedule_csv=nowhere.csv", "parallelism.pp=2"], "nowhere.csv"),
     (["-n", "100"], "command line: -n 100: "),
 ]
 
@@ -166,7 +230,7 @@ def test_worlds(folder):
         check(listing(folder) == [os.path.join(folder, "")], "%s wrote %s" % (variables, listing(folder)))
     for words, text in KEYS:
         got = run(*words, recipe, *BASE, *MHA, cwd=folder)
-        check(got.returncode == 2 and text in got.stderr.split("\n")[0], "%s: exit %d: %s" % (words, got.returncode, got.stderr))
+        check(got.returncode == 2 and text in got.stderr, "%s: exit %d: %s" % (words, got.returncode, got.stderr))
         check(listing(folder) == [os.path.join(folder, "")], "%s wrote %s" % (words, listing(folder)))
 
 
