@@ -169,7 +169,7 @@ static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
         if (q->moved[a] && q->a->layout.type[a] == TN_TYPE_S &&
             q->heads != 1) { /* whole heads hold their own elements */
             axes[n_axes++] = a;
-            n *= q->g->mesh.size[a];
+            n *= tn_layout_parts(&q->a->layout, &q->g->mesh, (tn_axis)a);
         }
     TN_TRY(tn_arena_alloc(arena, (size_t)n * sizeof(piece), &mem));
     x->pieces = mem;
@@ -178,8 +178,9 @@ static tn_status add_pieces(builder *q, tn_exchange *x, tn_arena *arena)
         piece p = {0};
         memcpy(at, q->at, sizeof at);
         for (int a = n_axes - 1; a >= 0; a--) {
-            at[axes[a]] = k % q->g->mesh.size[axes[a]];
-            k /= q->g->mesh.size[axes[a]];
+            int parts = tn_layout_parts(&q->a->layout, &q->g->mesh, (tn_axis)axes[a]);
+            at[axes[a]] += k % parts - at[axes[a]] % parts; /* the neighbours that hold all */
+            k /= parts;
         }
         if (!intersect(q, at, &p)) continue;
         x->pieces[x->n_pieces++] = p;
@@ -198,6 +199,8 @@ static tn_status make_group(const builder *q, tn_exchange *x)
         for (int a = 0; a < TN_N_AXES; a++) {
             tn_type src = (tn_type)q->a->layout.type[a];
             bool far = q->moved[a] && (src == TN_TYPE_P || (src == TN_TYPE_S && q->heads != 1));
+            int parts = tn_layout_parts(&q->a->layout, &q->g->mesh, (tn_axis)a);
+            far &= other[a] / parts == q->at[a] / parts;
             in &= far || (q->shared && a == TN_AXIS_TP) || other[a] == q->at[a];
         }
         if (in) ranks[n++] = x->first_rank + r;

@@ -9,7 +9,13 @@
 
 enum { SETS = 1 << TN_N_AXES, MAX_JOINED = 64 };
 
-/* 0: meets nobody. */
+/* Which group of a rank's meets, 0: none. Of one set of axes there may be several sizes. */
+static int64_t group_of(const tn_graph *g, const tn_node *n)
+{
+    tn_traffic_move m;
+    return tn_traffic_of_node(g, n, &m) ? m.axes | m.ranks << TN_N_AXES : 0;
+}
+
 static unsigned axes_of(const tn_graph *g, const tn_node *n)
 {
     tn_traffic_move m;
@@ -54,9 +60,9 @@ static bool may_join(const tn_program *p, int64_t i, int64_t k)
 void tn_meetings_join(tn_program *p)
 {
     int64_t first = 0; /* of the bucket that entry i may join */
-    unsigned open = 0;
+    int64_t open = 0;
     for (int64_t i = 0; i < p->n_entries; i++) {
-        unsigned axes = axes_of(p->g, &p->g->nodes[p->entries[i].node]);
+        int64_t axes = group_of(p->g, &p->g->nodes[p->entries[i].node]);
         bool joins = axes && axes == open && part_of(p, first) == part_of(p, i) &&
                      p->entries[first].stream == p->entries[i].stream && i - first < MAX_JOINED;
         for (int64_t k = first; k < i && joins; k++) joins = may_join(p, k, i);
@@ -77,9 +83,9 @@ static tn_status badly_met(const tn_program *p, int64_t i, const char *what)
 tn_status tn_meetings_check_joined(const tn_program *p)
 {
     int64_t first = -1; /* of the meeting under way */
-    unsigned open = 0;
+    int64_t open = 0;
     for (int64_t i = 0; i < p->n_entries; i++) {
-        unsigned axes = axes_of(p->g, &p->g->nodes[p->entries[i].node]);
+        int64_t axes = group_of(p->g, &p->g->nodes[p->entries[i].node]);
         int meets = p->entries[i].meets;
         if (!axes && (meets || first >= 0))
             return badly_met(p, i, "it meets nobody, but stands in a meeting");
@@ -108,8 +114,8 @@ static void hash_entry(const tn_program *p, int64_t i, tn_hash *h)
     const tn_value *v = &p->g->values[n->out0];
     const char *op = tn_op_name((tn_op_id)n->op);
     const tn_place *from = &p->places[tn_node_in(p->g, n, 0)], *to = &p->places[n->out0];
-    int64_t about[] = {part_of(p, i), p->entries[i].meets, axes_of(p->g, n), v->dtype,  v->rank,
-                       from->region,  from->offset,        to->region,       to->offset};
+    int64_t about[] = {part_of(p, i), p->entries[i].meets, group_of(p->g, n), v->dtype,  v->rank,
+                       from->region,  from->offset,        to->region,        to->offset};
     for (int d = 0; d < v->rank; d++) tn_hash_add(h, &v->dim[d].extent, sizeof v->dim[d].extent);
     tn_hash_add(h, op, strlen(op) + 1);
     tn_hash_add(h, n->path, strlen(n->path) + 1);

@@ -120,6 +120,8 @@ static int64_t first_reader(const mover *q, int64_t i)
     for (int o = 0; o < n->n_out; o++)
         for (int64_t u = q->uses.first[n->out0 + o]; u < q->uses.first[n->out0 + o + 1]; u++) {
             int64_t user = q->uses.users[u];
+            if (n->op == TN_OP_unshard && tn_node_is_exchange(g, &g->nodes[user]))
+                continue; /* what is kept of it follows it */
             if (tn_node_is_view(g, &g->nodes[user])) user = first_reader(q, user);
             if (user < first) first = user;
         }
@@ -269,6 +271,14 @@ static tn_status emit_node(mover *q, int64_t i)
     return tn_rewrite_add(&q->r, i, &d);
 }
 
+/* UNSHARDs come first in their slot, so that a bucket is one run. */
+static bool leads(const mover *q, int64_t i)
+{
+    const tn_node *n = &q->g->nodes[i];
+    return n->op == TN_OP_unshard &&
+           q->slot[q->g->values[tn_node_in(q->g, n, 0)].node] != q->slot[i];
+}
+
 /* Counted by slot: what moved there in its old order, then the node itself. */
 static tn_status emit(mover *q)
 {
@@ -283,8 +293,13 @@ static tn_status emit(mover *q)
         if (q->slot[i] != i) moved[first[q->slot[i]]++] = i;
     int64_t k = 0;
     for (int64_t i = 0; i <= g->n_nodes; i++) {
-        for (; k < first[i]; k++) TN_TRY(emit_node(q, moved[k]));
-        if (i < g->n_nodes && q->slot[i] == i) TN_TRY(emit_node(q, i));
+        for (int64_t j = k; j < first[i]; j++)
+            if (leads(q, moved[j])) TN_TRY(emit_node(q, moved[j]));
+        bool stays = i < g->n_nodes && q->slot[i] == i, with_them = stays && leads(q, i);
+        if (with_them) TN_TRY(emit_node(q, i));
+        for (; k < first[i]; k++)
+            if (!leads(q, moved[k])) TN_TRY(emit_node(q, moved[k]));
+        if (stays && !with_them) TN_TRY(emit_node(q, i));
     }
     return TN_OK;
 }

@@ -33,6 +33,8 @@ typedef struct tn_pass_options {
     tn_recompute recompute;
     int64_t recompute_every; /* k of TN_RECOMPUTE_LAYERS */
     tn_unshard unshard;
+    int unshard_ranks; /* of TN_UNSHARD_ALWAYS: neighbours on dp_shard that keep a parameter in
+                          pieces from forward to backward; 1: each keeps it whole; 0: none */
     tn_optimizer optimizer;
     int n_groups;
     const tn_optimizer_group *groups;

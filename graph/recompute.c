@@ -46,6 +46,7 @@ typedef struct again {
     const tn_pass_options *o;
     int32_t *clone; /* old value -> its recomputed twin, -1 */
     int32_t *fresh; /* old value of a parameter -> its compute view that was made for clones, -1 */
+    int32_t *piece; /* old value of a parameter -> what is kept of it for backward, -1 */
     bool *need;     /* by old node: the backward of its block reads it */
     int32_t *block; /* by old node: number of its block, -1 */
     int64_t *begin, *end; /* by block: its forward nodes lie in old nodes [begin, end) */
@@ -56,11 +57,27 @@ static bool is_forward(const tn_node *n)
     return n->phase == TN_PHASE_F && n->scope == TN_SCOPE_MICROBATCH;
 }
 
+/* Made by the storage pass behind an UNSHARD: what is left of it for backward. */
+static bool keeps_piece(const tn_node *n)
+{
+    return n->op == TN_OP_redistribute && n->phase == TN_PHASE_COMM;
+}
+
+/* The state that an UNSHARD shows, if it was gathered from a piece, too. */
+static int32_t param_of(const tn_graph *g, int32_t v)
+{
+    for (;;) {
+        const tn_node *n = &g->nodes[g->values[v].node];
+        if (n->op != TN_OP_unshard && !keeps_piece(n)) return v;
+        v = tn_node_in(g, n, 0);
+    }
+}
+
 /* What a run of a microbatch's UNSHARD nodes at i is for: the node behind it. */
 static int64_t behind_unshards(const tn_graph *g, int64_t i)
 {
-    while (i + 1 < g->n_nodes && g->nodes[i].op == TN_OP_unshard &&
-           g->nodes[i].scope == TN_SCOPE_MICROBATCH)
+    while (i + 1 < g->n_nodes && g->nodes[i].scope == TN_SCOPE_MICROBATCH &&
+           (g->nodes[i].op == TN_OP_unshard || keeps_piece(&g->nodes[i])))
         i++;
     return i;
 }
@@ -83,7 +100,8 @@ static bool recomputes(const tn_pass_options *o, const char *path, size_t block)
 static bool keeps(const again *s, const tn_node *n)
 {
     const tn_graph *g = s->r.old;
-    if (n->op == TN_OP_unshard && s->o->unshard == TN_UNSHARD_ONCE) return true;
+    if (n->op == TN_OP_unshard && (s->o->unshard == TN_UNSHARD_ONCE || s->o->unshard_ranks == 1))
+        return true;
     if (s->o->recompute != TN_RECOMPUTE_OP) return false;
     if (n->op == TN_OP_linear || n->op == TN_OP_linear_add || n->op == TN_OP_attention) return true;
     if (n->op != TN_OP_redistribute) return false;
@@ -163,9 +181,11 @@ static tn_status clone_block(again *s, int64_t first)
             int32_t c = s->clone[tn_node_in(g, &g->nodes[i], k)];
             if (c >= 0) in[k] = c;
         }
-        if (d.op != TN_OP_unshard) d.phase = TN_PHASE_B;
+        int32_t param = d.op == TN_OP_unshard ? param_of(g, tn_node_in(g, &g->nodes[i], 0)) : -1;
+        if (param < 0) d.phase = TN_PHASE_B;
+        else if (s->piece[param] >= 0) in[0] = s->r.map[s->piece[param]];
         TN_TRY(tn_graph_add(s->r.g, &d, &out));
-        if (d.op == TN_OP_unshard) s->fresh[tn_node_in(g, &g->nodes[i], 0)] = out;
+        if (param >= 0) s->fresh[param] = out;
         tn_node *n = &s->r.g->nodes[s->r.g->n_nodes - 1];
         n->order = g->nodes[i].order;
         n->parts = g->nodes[i].parts;
@@ -205,7 +225,7 @@ static tn_status run(again *s)
             TN_TRY(clone_block(s, user));
             current = s->block[user];
         }
-        int32_t fresh = user > i ? s->fresh[tn_node_in(g, n, 0)] : -1;
+        int32_t fresh = user > i ? s->fresh[param_of(g, tn_node_in(g, n, 0))] : -1;
         if (fresh >= 0 && s->block[i] == current) s->r.map[n->out0] = fresh;
         else TN_TRY(user > i ? tn_rewrite_copy(&s->r, i) : emit_backward(s, i));
     }
@@ -217,10 +237,14 @@ static tn_status reserve(again *s, tn_arena *arena)
     const tn_graph *g = s->r.old;
     size_t n_nodes = (size_t)g->n_nodes + 1;
     void *mem;
-    TN_TRY(tn_arena_alloc(arena, (size_t)(2 * g->n_values + 1) * sizeof(int32_t), &mem));
+    TN_TRY(tn_arena_alloc(arena, (size_t)(3 * g->n_values + 1) * sizeof(int32_t), &mem));
     s->clone = mem;
     s->fresh = s->clone + g->n_values;
-    for (int64_t v = 0; v < 2 * g->n_values; v++) s->clone[v] = -1;
+    s->piece = s->fresh + g->n_values;
+    for (int64_t v = 0; v < 3 * g->n_values; v++) s->clone[v] = -1;
+    for (int64_t i = 0; i < g->n_nodes; i++)
+        if (keeps_piece(&g->nodes[i]) && g->nodes[i].scope == TN_SCOPE_MICROBATCH)
+            s->piece[param_of(g, g->nodes[i].out0)] = g->nodes[i].out0;
     TN_TRY(tn_arena_alloc(arena, n_nodes, &mem));
     s->need = mem;
     TN_TRY(tn_arena_alloc(arena, n_nodes * sizeof(int32_t), &mem));

@@ -3,7 +3,8 @@
  * A parameter is traced as computation wants it; here it becomes an fp32 master (state) and UNSHARD
  * (gather and cast to the compute dtype), once for forward and once for backward, in front of the
  * first node that needs it, so that a cast copy lives only as long as its block; or once for the
- * whole step (TN_UNSHARD_ONCE), in front of its microbatches. The gradient (`reduce`) feeds the
+ * whole step (TN_UNSHARD_ONCE), in front of its microbatches; or backward gathers pieces that fewer
+ * ranks kept (unshard_ranks). The gradient (`reduce`) feeds the
  * exact norm, the clip coefficient and the update in place. */
 #include "graph/op.h"
 #include "graph/passes.h"
@@ -18,9 +19,11 @@ typedef struct store {
     const tn_pass_options *o;
     int32_t *unsharded[2]; /* by old value of a parameter: its compute view in forward, in backward;
                               -1 */
-    int32_t *grad;         /* by old value: complete reduced gradient (new value), -1 */
-    int32_t *params;       /* old values of the parameters, in order */
-    int64_t n_params, at;  /* at: whose gradient came last; they come in the same order */
+    int32_t *kept;   /* by old value: this rank's piece of it between forward and backward, -1 */
+    bool *again;     /* by old value: backward reads it */
+    int32_t *grad;   /* by old value: complete reduced gradient (new value), -1 */
+    int32_t *params; /* old values of the parameters, in order */
+    int64_t n_params, at; /* at: whose gradient came last; they come in the same order */
 } store;
 
 static bool is_param(const tn_graph *g, int32_t value)
@@ -62,18 +65,49 @@ static tn_scope unshard_scope(const store *s)
                                                                             : TN_SCOPE_MICROBATCH;
 }
 
+static bool in_backward(const tn_node *n)
+{
+    return n->phase != TN_PHASE_F && n->scope != TN_SCOPE_CHUNK;
+}
+
+/* A slice of what was gathered: nothing moves. */
+static tn_status keep_piece(store *s, int32_t old_value, int32_t whole)
+{
+    const tn_node n = s->r.g->nodes[s->r.g->values[whole].node];
+    tn_layout piece = s->r.g->values[whole].layout;
+    int n_ranks = s->o->unshard_ranks, shard = s->r.g->mesh.size[TN_AXIS_DP_SHARD];
+    s->kept[old_value] = -1;
+    if (n_ranks < 2 || n_ranks >= shard || !s->again[old_value] ||
+        piece.type[TN_AXIS_DP_SHARD] != TN_TYPE_R)
+        return TN_OK;
+    tn_layout_shard(&piece, TN_AXIS_DP_SHARD, 0);
+    piece.among[TN_AXIS_DP_SHARD] = (uint8_t)n_ranks;
+    tn_node_desc d = {.op = TN_OP_redistribute,
+                      .n_in = 1,
+                      .in = &whole,
+                      .path = n.path,
+                      .phase = TN_PHASE_COMM,
+                      .scope = (tn_scope)n.scope,
+                      .stage = n.stage,
+                      .layout = &piece};
+    return tn_graph_add(s->r.g, &d, &s->kept[old_value]);
+}
+
 static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32_t *out)
 {
-    int backward = user->phase != TN_PHASE_F && user->scope != TN_SCOPE_CHUNK &&
-                   s->o->unshard == TN_UNSHARD_ALWAYS;
-    int32_t *known = &s->unsharded[backward][old_value];
+    int backward =
+        in_backward(user) && s->o->unshard == TN_UNSHARD_ALWAYS && s->o->unshard_ranks != 1;
+    int32_t *known = &s->unsharded[backward][old_value], from = s->r.map[old_value];
     const tn_graph *g = s->r.g;
+    if (backward && s->kept[old_value] >= 0 &&
+        g->nodes[g->values[s->kept[old_value]].node].stage == user->stage)
+        from = s->kept[old_value];
     if (*known < 0 || g->nodes[g->values[*known].node].stage != user->stage) {
         const tn_value *v = &s->r.old->values[old_value];
         tn_named_attr attr = {"dtype", {.kind = 's', .u.s = tn_dtype_name((tn_dtype)v->dtype)}};
         tn_node_desc d = {.op = TN_OP_unshard,
                           .n_in = 1,
-                          .in = &s->r.map[old_value],
+                          .in = &from,
                           .n_attrs = 1,
                           .attrs = &attr,
                           .path = s->r.old->nodes[v->node].path,
@@ -82,6 +116,7 @@ static tn_status unshard(store *s, int32_t old_value, const tn_node *user, int32
                           .stage = user->stage,
                           .layout = &v->layout};
         TN_TRY(tn_graph_add(s->r.g, &d, known));
+        if (!backward) TN_TRY(keep_piece(s, old_value, *known));
     }
     *out = *known;
     return TN_OK;
@@ -288,6 +323,9 @@ static tn_status run(store *s, int32_t *moments)
             TN_TRY(moment(s, &old->nodes[i], v, "v", &moments[2 * k + 1]));
         k++;
     }
+    for (int64_t u = i; u < old->n_nodes && old->nodes[u].scope != TN_SCOPE_TAIL; u++)
+        for (int j = 0; j < old->nodes[u].n_in; j++)
+            s->again[tn_node_in(old, &old->nodes[u], j)] |= in_backward(&old->nodes[u]);
     if (unshard_scope(s) == TN_SCOPE_HEAD) TN_TRY(unshard_all(s, i));
     for (; i < old->n_nodes; i++) {
         TN_TRY(compute_node(s, i));
@@ -303,15 +341,17 @@ tn_status tn_pass_storage(const tn_graph *in, const tn_pass_options *o, tn_graph
     void *mem;
     size_t n = (size_t)in->n_values + 1;
     TN_TRY(tn_rewrite_begin(in, &s.r));
-    tn_status st = tn_arena_alloc(&arena, n * 6 * sizeof(int32_t), &mem);
+    tn_status st = tn_arena_alloc(&arena, n * (7 * sizeof(int32_t) + 1), &mem);
     if (!st) {
         int32_t *p = mem;
         s.unsharded[0] = p;
         s.unsharded[1] = p + n;
         s.grad = p + 2 * n;
-        s.params = p + 3 * n;
-        for (size_t i = 0; i < 3 * n; i++) p[i] = -1;
-        st = run(&s, p + 4 * n);
+        s.kept = p + 3 * n;
+        s.params = p + 4 * n;
+        s.again = (bool *)(p + 7 * n);
+        for (size_t i = 0; i < 4 * n; i++) p[i] = -1;
+        st = run(&s, p + 5 * n);
     }
     tn_arena_fini(&arena);
     if (st) {

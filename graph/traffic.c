@@ -86,7 +86,8 @@ bool tn_traffic_of_move(const tn_mesh *mesh, const tn_value *from, const tn_layo
         if (!tn_layout_moves(&from->layout, to, mesh, (tn_axis)x)) continue;
         if (b == TN_TYPE_P || (a != TN_TYPE_P && a != TN_TYPE_S)) continue;
         m.axes |= (uint8_t)(1u << x);
-        m.ranks *= mesh->size[x];
+        m.ranks *=
+            a == TN_TYPE_S ? tn_layout_parts(&from->layout, mesh, (tn_axis)x) : mesh->size[x];
         if (a == TN_TYPE_P) sums *= mesh->size[x];
         scatters |= a == TN_TYPE_P && b == TN_TYPE_S;
         reduces |= a == TN_TYPE_P;

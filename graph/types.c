@@ -70,6 +70,11 @@ void tn_layout_shard(tn_layout *l, tn_axis axis, int dim)
     l->order[axis] = (uint8_t)n;
 }
 
+int tn_layout_parts(const tn_layout *l, const tn_mesh *mesh, tn_axis axis)
+{
+    return l->among[axis] ? l->among[axis] : mesh->size[axis];
+}
+
 /* The axes of more than one rank that cut a dim in front of and including `axis`. */
 static int list_to(const tn_layout *l, const tn_mesh *mesh, tn_axis axis, tn_axis out[TN_N_AXES])
 {
@@ -90,8 +95,10 @@ bool tn_layout_moves(const tn_layout *from, const tn_layout *to, const tn_mesh *
         return from->type[axis] != TN_TYPE_I || to->type[axis] != TN_TYPE_R;
     if (from->type[axis] != TN_TYPE_S) return false;
     int n = list_to(from, mesh, axis, a);
-    return from->dim[axis] != to->dim[axis] || n != list_to(to, mesh, axis, b) ||
-           memcmp(a, b, (size_t)n * sizeof *a) != 0;
+    if (from->dim[axis] != to->dim[axis] || n != list_to(to, mesh, axis, b)) return true;
+    for (int i = 0; i < n; i++)
+        if (a[i] != b[i] || from->among[a[i]] != to->among[b[i]]) return true;
+    return false;
 }
 
 /* dp_replicate directly outside dp_shard on one dim, or the same type on both: written as one axis
@@ -99,7 +106,7 @@ bool tn_layout_moves(const tn_layout *from, const tn_layout *to, const tn_mesh *
 static bool dp_folds(const tn_layout *l)
 {
     int r = TN_AXIS_DP_REPLICATE, s = TN_AXIS_DP_SHARD;
-    if (l->type[r] != l->type[s]) return false;
+    if (l->type[r] != l->type[s] || l->among[r] || l->among[s]) return false;
     if (l->type[r] != TN_TYPE_S) return true;
     return l->dim[r] == l->dim[s] && l->order[s] == l->order[r] + 1;
 }
@@ -107,12 +114,14 @@ static bool dp_folds(const tn_layout *l)
 static int print_axis(const tn_layout *l, int axis, const char *name, char *out, size_t size)
 {
     tn_axis axes[TN_N_AXES];
+    char among[8] = "";
     if (l->type[axis] != TN_TYPE_S)
         return snprintf(out, size, "%s:%c", name, tn_type_letter((tn_type)l->type[axis]));
+    if (l->among[axis]) snprintf(among, sizeof among, "/%d", l->among[axis]);
     bool fold = axis == TN_AXIS_DP_REPLICATE && dp_folds(l);
     if (tn_layout_axes(l, l->dim[axis], axes) <= (fold ? 2 : 1))
-        return snprintf(out, size, "%s:%d", name, l->dim[axis]);
-    return snprintf(out, size, "%s:%d.%d", name, l->dim[axis], l->order[axis]);
+        return snprintf(out, size, "%s:%d%s", name, l->dim[axis], among);
+    return snprintf(out, size, "%s:%d.%d%s", name, l->dim[axis], l->order[axis], among);
 }
 
 int tn_layout_print(const tn_layout *l, char *out, size_t size)
@@ -142,10 +151,18 @@ static bool set_axis(tn_layout *l, int axis, const char *what, bool seen[TN_N_AX
     if (what[0] < '0' || what[0] >= '0' + TN_MAX_RANK) return false;
     l->type[axis] = TN_TYPE_S;
     l->dim[axis] = (uint8_t)(what[0] - '0');
-    if (!what[1]) return true;
-    if (what[1] != '.' || what[2] < '0' || what[2] >= '0' + TN_N_AXES || what[3]) return false;
-    l->order[axis] = (uint8_t)(what[2] - '0');
-    return true;
+    what++;
+    if (what[0] == '.') {
+        if (what[1] < '0' || what[1] >= '0' + TN_N_AXES) return false;
+        l->order[axis] = (uint8_t)(what[1] - '0');
+        what += 2;
+    }
+    if (!what[0]) return true;
+    if (what[0] != '/' || what[1] < '1' || what[1] > '9') return false;
+    char *end;
+    long n = strtol(what + 1, &end, 10);
+    l->among[axis] = (uint8_t)n;
+    return n < 256 && !*end;
 }
 
 /* Every dim's orders must be 0, 1, 2, ... once each. */
@@ -179,6 +196,7 @@ bool tn_layout_parse(const char *text, tn_layout *out)
         if (!colon) return false;
         *colon = 0;
         if (!strcmp(w, "dp")) {
+            if (strchr(colon + 1, '/')) return false; /* says whose neighbours */
             if (!set_axis(&l, TN_AXIS_DP_REPLICATE, colon + 1, seen)) return false;
             if (!set_axis(&l, TN_AXIS_DP_SHARD, colon + 1, seen)) return false;
             if (l.type[TN_AXIS_DP_SHARD] == TN_TYPE_S) l.order[TN_AXIS_DP_SHARD]++;
@@ -210,7 +228,7 @@ int64_t tn_layout_local(const tn_layout *l, const tn_mesh *mesh, const int at[TN
     int n = tn_layout_axes(l, dim, axes);
     int64_t begin = 0, count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
-        int64_t size = mesh->size[axes[i]], r = at[axes[i]], lo, hi;
+        int64_t size = tn_layout_parts(l, mesh, axes[i]), r = at[axes[i]] % size, lo, hi;
         if (size == 1) continue;
         if (axes[i] != TN_AXIS_TP)
             in_units = 0; /* heads are cut by tensor parallelism only; storage is cut by elements */
@@ -230,7 +248,7 @@ int64_t tn_layout_largest(const tn_layout *l, const tn_mesh *mesh, int dim, int6
     int n = tn_layout_axes(l, dim, axes);
     int64_t count = extent, in_units = units;
     for (int i = 0; i < n; i++) {
-        int64_t size = mesh->size[axes[i]], most = 0;
+        int64_t size = tn_layout_parts(l, mesh, axes[i]), most = 0;
         if (size == 1) continue;
         if (axes[i] != TN_AXIS_TP) in_units = 0;
         for (int64_t r = 0; in_units && r < size; r++) {

@@ -32,6 +32,8 @@ typedef struct tn_layout {
     uint8_t type[TN_N_AXES];  /* tn_type */
     uint8_t dim[TN_N_AXES];   /* of an S axis, else 0 */
     uint8_t order[TN_N_AXES]; /* of an S axis: place in the dim's list, 0 = outermost; else 0 */
+    uint8_t among[TN_N_AXES]; /* of an S axis: every so many neighbours hold all of it together; 0:
+                                 only all of them do */
 } tn_layout;
 
 /* The dense mesh, outer to inner: pp, dp_replicate, dp_shard, cp, tp. */
@@ -57,8 +59,12 @@ void tn_layout_shard(tn_layout *l, tn_axis axis,
  * one rank; but where an axis further out in the same dim moves, the parts inside are others. */
 bool tn_layout_moves(const tn_layout *from, const tn_layout *to, const tn_mesh *mesh, tn_axis axis);
 
+/* In how many parts an S axis cuts its dim. */
+int tn_layout_parts(const tn_layout *l, const tn_mesh *mesh, tn_axis axis);
+
 /* "{dp:0 cp:1 tp:R}": dp_replicate and dp_shard fold to dp when they agree; "dp:0.0 tp:0.1" gives
- * the order when several axes share a dim. Parses what it prints; false on anything else. */
+ * the order when several axes share a dim, "dp_shard:0/4" that every four ranks hold it. Parses
+ * what it prints; false on anything else. */
 int tn_layout_print(const tn_layout *l, char *out, size_t size);
 bool tn_layout_parse(const char *text, tn_layout *out);
 

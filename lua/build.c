@@ -28,18 +28,23 @@ static tn_recompute recompute_of(const tn_recipe *r, int64_t *every)
 }
 
 /* Which ranks' pieces a parameter is gathered from, and how often. */
-static tn_status unshard_of(const tn_recipe *r, const tn_mesh *mesh, tn_unshard *out)
+static tn_status unshard_of(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
 {
     static const char key[] = "parallelism.fsdp_reshard_after_forward";
-    int64_t n = tn_recipe_is_text(r, key) ? 0 : tn_recipe_int(r, key);
-    if (n && n != mesh->size[TN_AXIS_DP_SHARD])
+    int64_t shard = mesh->size[TN_AXIS_DP_SHARD],
+            n = tn_recipe_is_text(r, key) ? shard : tn_recipe_int(r, key);
+    if (n < 1 || shard % n || (n > 255 && n < shard)) {
+        int64_t near = n < shard ? n : shard;
+        while (shard % near || (near > 255 && near < shard)) near--;
         TN_FAIL(TN_BAD_INPUT,
-                "%s: %s: %lld: this build keeps a parameter after forward on all %d ranks of "
-                "data_parallel_shard_degree or whole; \"always\" or \"never\"",
-                tn_recipe_where(r, key), key, (long long)n, mesh->size[TN_AXIS_DP_SHARD]);
-    const char *policy = n ? "always" : tn_recipe_text(r, key);
+                "%s: %s: groups of %lld ranks do not divide data_parallel_shard_degree %lld; the "
+                "nearest is %lld",
+                tn_recipe_where(r, key), key, (long long)n, (long long)shard, (long long)near);
+    }
+    const char *policy = tn_recipe_is_text(r, key) ? tn_recipe_text(r, key) : "always";
     bool once = !strcmp(policy, "never") || (!strcmp(policy, "default") && mesh->pp > 1);
-    *out = once ? TN_UNSHARD_ONCE : TN_UNSHARD_ALWAYS;
+    out->unshard = once ? TN_UNSHARD_ONCE : TN_UNSHARD_ALWAYS;
+    out->unshard_ranks = n < shard ? (int)n : 0;
     return TN_OK;
 }
 
@@ -77,7 +82,7 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
                       .rounds = global / unit,
                       .chunks = tn_recipe_int(r, "loss.chunks")};
     out->recompute = recompute_of(r, &out->recompute_every);
-    TN_TRY(unshard_of(r, mesh, &out->unshard));
+    TN_TRY(unshard_of(r, mesh, out));
     return TN_OK;
 }
 
@@ -277,6 +282,7 @@ static tn_status begin(build *b)
         .recompute = b->o->shape.recompute,
         .recompute_every = b->o->shape.recompute_every,
         .unshard = b->o->shape.unshard,
+        .unshard_ranks = b->o->shape.unshard_ranks,
         .optimizer = optimizer_of(r),
         .group_of = tn_groups_of,
         .user = b->groups,

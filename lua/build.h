@@ -22,6 +22,7 @@ typedef struct tn_shape {
     tn_recompute recompute;
     int64_t recompute_every; /* k of every k-th layer */
     tn_unshard unshard;
+    int unshard_ranks;
 } tn_shape;
 
 /* The mesh of `world` ranks that the recipe's degrees make (dp_shard -1 fills it; world 0: the

@@ -30,7 +30,7 @@ SETTINGS = {
     "sp": ["true", "false"],
     "microbatch": [1, 2, 4],
     "recompute": ["none", "full", "op", 2],
-    "reshard": ["always", "never"],
+    "reshard": ["always", "never", 1, 2],
     "chunks": [0, 2, 8],
     "threads": [1, 2],
     "pp": [1, 2, 4],
@@ -63,6 +63,8 @@ def n_ranks(layout):
 def legal(layout):
     per_rank = ROWS // (layout["dp"][0] * layout["dp"][1])
     if n_ranks(layout) > 8 or layout["microbatch"] > per_rank or (layout["tp"] == 1 and layout["sp"] == "false"):
+        return False
+    if layout["reshard"] in (1, 2) and layout["dp"][1] % layout["reshard"]:
         return False
     if (layout["pp"] == 1) != (layout["schedule"] == "none") or (layout["pp"] == 1 and layout["rounds"] > 1):
         return False
@@ -122,7 +124,7 @@ def settings(layout):
             "parallelism.enable_sequence_parallel=" + layout["sp"],
             "activation_checkpoint.mode=" + (layout["recompute"] if layout["recompute"] in ("none", "full") else "selective"),
             "activation_checkpoint.selective_ac_option=%s" % (layout["recompute"] if layout["recompute"] in ("op", 2) else "op"),
-            "parallelism.fsdp_reshard_after_forward=" + layout["reshard"], "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
+            "parallelism.fsdp_reshard_after_forward=%s" % layout["reshard"], "loss.chunks=%d" % layout["chunks"], "device.threads=%d" % layout["threads"]]
 
 
 with temporary() as folder:
@@ -172,7 +174,7 @@ with temporary() as folder:
         (2, ["debug.reduce_grid={1,8,8}", "parallelism.tp=2"], "debug.reduce_grid.tp = 1"),
         (2, ["debug.reduce_grid={8,1,8}", "parallelism.tp=2"], "debug.reduce_grid.seq = 1"),
         (2, ["debug.reduce_grid={8,8,1}"], "debug.reduce_grid.rows = 1"),
-        (4, ["training.local_batch_size=2", "parallelism.fsdp_reshard_after_forward=3"], "fsdp_reshard_after_forward: 3:"),
+        (4, ["training.local_batch_size=2", "parallelism.fsdp_reshard_after_forward=3"], "groups of 3 ranks do not divide data_parallel_shard_degree 4; the nearest is 2"),
         (2, ["parallelism.cp=2"], "context_parallel_degree"),
         (8, ["parallelism.pp=8"], "pipeline_parallel_degree"),
     ]

@@ -363,6 +363,53 @@ static void storing_once(void)
     }
 }
 
+/* Between forward and backward every two ranks of four keep a parameter: backward gathers from
+ * there, and so do clones. */
+static void storing_pieces(void)
+{
+    static const char *const modes[] = {"activation_checkpoint.mode=none",
+                                        "activation_checkpoint.mode=full",
+                                        "activation_checkpoint.mode=selective"};
+    static const char *const policies[] = {"parallelism.fsdp_reshard_after_forward=2",
+                                           "parallelism.fsdp_reshard_after_forward=1",
+                                           "parallelism.fsdp_reshard_after_forward=4"};
+    for (int i = 0; i < 9; i++) {
+        wanted w = {
+            .recipe = tiny_recipe,
+            .world = 4,
+            .until = "recompute",
+            .overrides = {policies[i / 3], modes[i % 3], bf16, "training.global_batch_size=24"}};
+        tn_graph *g;
+        int64_t pieces = 0, from_piece = 0, from_master = 0;
+        if (!TN_CHECK_OK(build_graph(&w, &g))) return;
+        for (int64_t k = 0; k < g->n_nodes; k++) {
+            const tn_node *n = &g->nodes[k];
+            if (n->op == TN_OP_redistribute && n->phase == TN_PHASE_COMM &&
+                n->scope == TN_SCOPE_MICROBATCH) {
+                const tn_layout *l = &g->values[n->out0].layout;
+                TN_CHECK(l->among[TN_AXIS_DP_SHARD] == 2 && l->type[TN_AXIS_DP_SHARD] == TN_TYPE_S);
+                TN_CHECK(g->nodes[g->values[tn_node_in(g, n, 0)].node].op == TN_OP_unshard);
+                TN_CHECK(g->values[n->out0].dtype == TN_BF16);
+                pieces++;
+            }
+            if (n->op != TN_OP_unshard) continue;
+            bool master = g->nodes[g->values[tn_node_in(g, n, 0)].node].op == TN_OP_state;
+            from_master += master;
+            from_piece += !master;
+        }
+        /* 3 blocks of 9 and the last norm have a backward that reads them */
+        TN_CHECK_MSG(pieces == (i / 3 ? 0 : 28) && from_piece == pieces &&
+                         from_master == (i / 3 == 2 ? 30 + 28 : 30),
+                     "%s, %s: %d pieces, %d and %d gathers", policies[i / 3], modes[i % 3],
+                     (int)pieces, (int)from_master, (int)from_piece);
+        TN_CHECK(dead_nodes(g) == 0);
+        tn_program *p;
+        if (!TN_CHECK_OK(tn_program_build(g, NULL, 3, 0, NULL, &p))) return;
+        TN_CHECK_OK(tn_program_verify(p));
+        tn_program_destroy(p);
+    }
+}
+
 /* ------------------------------------------------------------ recompute */
 
 static int64_t forward_nodes(const tn_graph *g, const char *block, size_t n, tn_phase phase)
@@ -556,6 +603,7 @@ int main(void)
     fusing();
     storing();
     storing_once();
+    storing_pieces();
     recomputing();
     keeping_products();
     every_kth_layer();

@@ -255,6 +255,44 @@ static void ranks(void)
     }
 }
 
+/* Every so many neighbours hold all of a dim: rank r has piece r mod n, and moving from there meets
+ * only them. */
+static void neighbours(void)
+{
+    static const char *const wrong[] = {"{dp_replicate:R dp_shard:0/0 cp:R tp:R}",
+                                        "{dp_replicate:R dp_shard:0/ cp:R tp:R}",
+                                        "{dp_replicate:R dp_shard:0/300 cp:R tp:R}",
+                                        "{dp_replicate:R dp_shard:R/2 cp:R tp:R}",
+                                        "{dp:0/2 cp:R tp:R}",
+                                        "{dp_replicate:R dp_shard:0/2x cp:R tp:R}"};
+    const char *text = "{dp_replicate:R dp_shard:0.1/2 cp:R tp:0.0}";
+    const tn_mesh mesh = {1, {2, 6, 1, 2}};
+    tn_layout l, plain, whole = tn_layout_all(TN_TYPE_R);
+    char out[160];
+    if (!TN_CHECK(tn_layout_parse(text, &l))) return;
+    tn_layout_print(&l, out, sizeof out);
+    TN_CHECK_TEXT(out, text);
+    for (int i = 0; i < TN_COUNT(wrong); i++)
+        TN_CHECK_MSG(!tn_layout_parse(wrong[i], &plain), "%s", wrong[i]);
+    plain = l;
+    plain.among[TN_AXIS_DP_SHARD] = 0;
+    TN_CHECK(!tn_layout_equal(&l, &plain) && tn_layout_parts(&l, &mesh, TN_AXIS_DP_SHARD) == 2 &&
+             tn_layout_parts(&plain, &mesh, TN_AXIS_DP_SHARD) == 6);
+    TN_CHECK(tn_layout_moves(&l, &plain, &mesh, TN_AXIS_DP_SHARD) &&
+             tn_layout_moves(&l, &whole, &mesh, TN_AXIS_DP_SHARD) &&
+             !tn_layout_moves(&l, &l, &mesh, TN_AXIS_DP_SHARD) &&
+             !tn_layout_moves(&l, &plain, &mesh, TN_AXIS_DP_REPLICATE));
+    TN_CHECK(tn_layout_largest(&l, &mesh, 0, 22, 0) == 6); /* 11 on tp, 6 and 5 of them */
+    for (int r = 0; r < tn_mesh_ranks(&mesh); r++) {
+        int at[TN_N_AXES];
+        int64_t begin;
+        tn_mesh_coordinates(&mesh, r, at);
+        int64_t count = tn_layout_local(&l, &mesh, at, 0, 22, 0, &begin);
+        TN_CHECK(begin == at[TN_AXIS_TP] * 11 + at[TN_AXIS_DP_SHARD] % 2 * 5 &&
+                 count == 5 + at[TN_AXIS_DP_SHARD] % 2);
+    }
+}
+
 int main(void)
 {
     all_layouts();
@@ -264,5 +302,6 @@ int main(void)
     shards();
     shared_heads();
     ranks();
+    neighbours();
     return tn_test_done("types");
 }
