@@ -98,7 +98,9 @@ static tn_status verify_progress(walker *w, int n, bool *sent)
         moved = false;
         left = 0;
         for (int r = 0; r < n; r++) {
+            int64_t mail = w[r].mail;
             while (!is_done(&w[r]) && take(&w[r], sent)) moved = true;
+            moved |= w[r].mail > mail; /* it may have sent before it waits */
             left += !is_done(&w[r]);
         }
     }

@@ -101,6 +101,18 @@ def test_large():
         check(text.returncode == 0 and "bubble %.1f %%" % (100 * plan["bubble"]) in text.stdout, "%s: the text" % name)
 
 
+def test_schedules():
+    """Every schedule on 2, 4 and 8 pipeline ranks: sends and receives are matched, nobody waits for ever."""
+    for name in ("1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "ZBH1", "InterleavedZeroBubble", "ZBVZeroBubble"):
+        for pp in (2, 4, 8):
+            for tied in ("false", "true"):
+                got = run("plan", "recipes/llama3_debug.lua", "--json", "--world", pp, "model.n_layers=14", "model.tied=" + tied,
+                          "training.local_batch_size=8", "parallelism.pp=%d" % pp, "parallelism.pipeline_parallel_schedule=" + name)
+                if check(got.returncode == 0, "%s on %d, tied %s: %s" % (name, pp, tied, got.stderr)):
+                    plan = json.loads(got.stdout)
+                    check(sum(c["layers"] for c in plan["classes"]) == 14 and 0 < plan["bubble"] < 1, "%s on %d: %r" % (name, pp, plan["bubble"]))
+
+
 def test_traffic():
     """Bytes by hand: llama3_debug on dp_shard 2, one step of one microbatch in fp32."""
     elements = 5246208
@@ -162,6 +174,7 @@ def test_questions():
 
 test_shipped()
 test_large()
+test_schedules()
 test_traffic()
 test_questions()
 done("plans")
