@@ -320,7 +320,10 @@ void tn_comm_post(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank, 
                   int64_t bytes)
 {
     tn_comm_page_event *e = note_pair(c, rank, what, bytes);
+    int waits = 1 + c->w.rank;
     atomic_store(flag, value);
+    /* Perhaps it waits for this: what it says while it cannot speak (stopped) must not be old. */
+    atomic_compare_exchange_strong(&c->page->rank[rank].waits_for, &waits, 0);
     syscall(SYS_futex, flag, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
     e->leave_s = tn_clock_s();
 }
@@ -342,6 +345,7 @@ static tn_status sleep_for(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, i
             look = now + 0.5;
         }
         if (now > deadline) return gave_up(c, rank, what, true);
+        atomic_store(&c->page->rank[c->w.rank].waits_for, 1 + rank);
         syscall(SYS_futex, flag, FUTEX_WAIT, seen, &nap, NULL, 0);
         double after = tn_clock_s();
         if (after - now > 1) deadline += after - now;
@@ -358,7 +362,6 @@ tn_status tn_comm_await(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int 
     int spin = 0;
     while (spin < c->spins && atomic_load_explicit(flag, memory_order_acquire) != value) spin++;
     if (spin == c->spins) {
-        atomic_store(&me->waits_for, 1 + rank);
         st = sleep_for(c, flag, value, rank, what);
         if (!st) atomic_store(&me->waits_for, 0);
     }
