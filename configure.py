@@ -187,11 +187,12 @@ def probes(args):
             cc, "int bli_init(void);\nint main(void) { return bli_init(); }", [], ["-lblis"])), "bench"),
         Probe("oneDNN", "bench", "libdnnl-dev", lambda: found(links(
             cc, "int dnnl_sgemm(void);\nint main(void) { return dnnl_sgemm(); }", [], ["-ldnnl"])), "bench"),
+        Probe("MPI", "bench", "libopenmpi-dev", lambda: found(links(
+            ["mpicc"], "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }")), "bench of communication"),
+        Probe("mpirun", "bench", "openmpi-bin", lambda: tool("mpirun"), "bench of communication"),
         Probe("HDF5", "later", "libhdf5-dev", lambda: library(
             cc, "#include <hdf5.h>", '"%d.%d.%d%.0d", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE, H5open() < 0',
             pkg_config("hdf5", hdf5)), "checkpoints (not used yet)"),
-        Probe("MPI", "later", "libopenmpi-dev", lambda: found(links(
-            ["mpicc"], "#include <mpi.h>\nint main(void) { return MPI_Finalize(); }")), "communicator (not used yet)"),
         Probe("CUDA nvcc", "later", "nvidia-cuda-toolkit", nvcc, "CUDA plugin (not used yet)"),
         Probe("cuBLASLt", "later", "", lambda: cuda_library(cc, "cublasLt.h", "cublasLtCreate", "cublasLt"),
               "CUDA plugin (not used yet)"),
