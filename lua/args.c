@@ -44,8 +44,10 @@ const tn_command tn_commands[] = {
     {"tokenize", "titan tokenize TOKENIZER.json", "text to token ids", 0, INT_MAX, false, " ",
      NULL},
     {"data", "titan data build|info|show ...", "token files", 0, INT_MAX, false, " ", NULL},
-    {"generate", "titan generate FOLDER --prompt TEXT", "sample from a model", 0, INT_MAX, false,
-     " ", NULL},
+    {"generate", "titan generate FOLDER --prompt TEXT [section.key=value ...]",
+     "sample from a Hugging Face folder, also a run's final/", 1, 1, true,
+     " --prompt --max-tokens --temperature --top-k --top-p --seed --json" LUA_OPTIONS,
+     tn_command_generate},
     {"ckpt", "titan ckpt ls|verify|diff|view|reindex|reshard|cat ...", "look after checkpoints", 0,
      INT_MAX, false, " ", NULL},
     {"convert", "titan convert --to hf|titan|single IN OUT", "Hugging Face folders in and out", 0,
@@ -73,6 +75,12 @@ const tn_option tn_options[] = {
     {"--to", "LAYOUT", "how the tensor, or a --shape, would move there, with its bytes"},
     {"--shape", "N,N,...", "global extents of what moves, where it is no --tensor"},
     {"--dtype", "T", "its dtype (f32)"},
+    {"--prompt", "TEXT", "what to continue; several times: a batch; - reads standard input"},
+    {"--max-tokens", "N", "tokens to add at most (64)"},
+    {"--temperature", "T", "0: always the most likely token (0.8)"},
+    {"--top-k", "K", "only the K most likely tokens; 0: all (0)"},
+    {"--top-p", "P", "only the most likely tokens that reach this share (1)"},
+    {"--seed", "S", "of what is drawn (42)"},
     {"--pass", "NAME", "the graph behind this pass"},
     {"--module", "PATH", "only nodes of this module"},
     {"--dump-to", "DIR", "write the graph behind every pass into this folder"},
@@ -107,6 +115,33 @@ static tn_status read_int(const char *option, const char *text, int64_t least, i
     return TN_OK;
 }
 
+static tn_status read_num(const char *option, const char *text, double least, double most,
+                          double *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= least && v <= most))
+        TN_FAIL(TN_BAD_INPUT, "command line: %s %s: must be a number from %g to %g", option, text,
+                least, most);
+    *out = v;
+    return TN_OK;
+}
+
+/* Those of generate. */
+static tn_status set_sampling(tn_args *a, const char *name, const char *value, bool *done)
+{
+    *done = true;
+    if (!strcmp(name, "--max-tokens"))
+        return read_int(name, value, 1, (int64_t)1 << 31, &a->max_tokens);
+    if (!strcmp(name, "--top-k")) return read_int(name, value, 0, (int64_t)1 << 31, &a->top_k);
+    if (!strcmp(name, "--seed")) return read_int(name, value, 0, INT64_MAX, &a->seed);
+    if (!strcmp(name, "--temperature")) return read_num(name, value, 0, 1000, &a->temperature);
+    if (!strcmp(name, "--top-p")) return read_num(name, value, 0, 1, &a->top_p);
+    if (!strcmp(name, "--prompt")) a->prompts[a->n_prompts++] = value;
+    else *done = false;
+    return TN_OK;
+}
+
 static tn_status set_number(tn_args *a, const char *name, const char *value, bool *done)
 {
     int64_t v = 0;
@@ -138,6 +173,7 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
 {
     bool done;
     TN_TRY(set_number(a, name, value, &done));
+    if (!done) TN_TRY(set_sampling(a, name, value, &done));
     if (done) return TN_OK;
     if (strcmp(name, "--json") == 0) a->json = true;
     else if (strcmp(name, "--print-config") == 0) a->print_config = true;
@@ -307,8 +343,9 @@ static tn_status parse(int argc, char **argv, tn_args *a)
             TN_TRY(take_option(a, argc, argv, &i, &o));
             bool seen = false;
             for (int k = 0; k < n_used; k++) seen |= used[k] == o;
-            if (seen) TN_FAIL(TN_BAD_INPUT, "command line: %s: given twice; keep one", o->name);
-            used[n_used++] = o;
+            if (seen && strcmp(o->name, "--prompt"))
+                TN_FAIL(TN_BAD_INPUT, "command line: %s: given twice; keep one", o->name);
+            if (!seen) used[n_used++] = o;
         } else if (is_override(word)) a->overrides[a->n_overrides++] = word;
         else a->paths[a->n_paths++] = word;
     }
@@ -320,10 +357,13 @@ static tn_status parse(int argc, char **argv, tn_args *a)
 
 tn_status tn_args_parse(int argc, char **argv, tn_args *out)
 {
-    void *paths = NULL, *overrides = NULL;
-    *out = (tn_args){.ranks = 1, .format = "text"};
+    void *paths = NULL, *overrides = NULL, *prompts = NULL;
+    *out = (tn_args){
+        .ranks = 1, .format = "text", .max_tokens = 64, .seed = 42, .temperature = 0.8, .top_p = 1};
     TN_TRY(tn_alloc((size_t)argc * sizeof(char *), &paths));
     tn_status st = tn_alloc((size_t)argc * sizeof(char *), &overrides);
+    if (!st) st = tn_alloc((size_t)argc * sizeof(char *), &prompts);
+    out->owned[2] = out->prompts = prompts;
     out->owned[0] = out->paths = paths;
     out->owned[1] = out->overrides = overrides;
     if (!st) st = parse(argc, argv, out);

@@ -164,13 +164,21 @@ static int64_t vocabulary(const tn_graph *g)
     return logits->dim[logits->rank - 1].extent;
 }
 
+static tn_trace_kind trace_kind(tn_build_kind kind)
+{
+    return kind == TN_BUILD_LOGITS    ? TN_TRACE_LOGITS
+           : kind == TN_BUILD_DECODE  ? TN_TRACE_DECODE
+           : kind == TN_BUILD_PREFILL ? TN_TRACE_PREFILL
+                                      : TN_TRACE_TRAIN;
+}
+
 static tn_status trace(build *b, tn_graph **out, int32_t *loss)
 {
     const tn_shape *s = &b->o->shape;
     tn_order_grid grid = {(int)tn_recipe_int_at(b->r, "debug.reduce_grid", 0),
                           (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 1),
                           (int)tn_recipe_int_at(b->r, "debug.reduce_grid", 2)};
-    tn_trace_options t = {.kind = b->o->kind == TN_BUILD_LOGITS ? TN_TRACE_LOGITS : TN_TRACE_TRAIN,
+    tn_trace_options t = {.kind = trace_kind(b->o->kind),
                           .mesh = s->mesh,
                           .grid = grid,
                           .canonical = !strcmp(tn_recipe_text(b->r, "debug.reduce"), "canonical"),
@@ -178,12 +186,13 @@ static tn_status trace(build *b, tn_graph **out, int32_t *loss)
                           .compute = b->pass.compute,
                           .rows = s->rows * s->dp,
                           .seq = s->seq,
+                          .cache = s->cache,
                           .n_microbatches = s->n_microbatches,
                           .chunk_rows = s->rows,
                           .chunk_seq = s->seq};
     tn_trace traced;
     int64_t chunks = 1, vocab = 0;
-    bool loss_follows = b->o->kind != TN_BUILD_LOGITS;
+    bool loss_follows = t.kind == TN_TRACE_TRAIN;
     if (loss_follows) TN_TRY(tn_model_int(b->r, "vocab_size", &vocab));
     if (vocab)
         TN_TRY(choose_chunks(b->r, s, grid.seq, vocab, &chunks, &t.chunk_rows, &t.chunk_seq));
@@ -340,7 +349,7 @@ static tn_status make_program(const build *b, tn_graph *g, tn_pipeline *plan, in
                               int rank, int number, tn_programs *out)
 {
     int32_t keep = -1;
-    for (int64_t i = 0; i < g->n_nodes && b->o->kind == TN_BUILD_LOGITS; i++)
+    for (int64_t i = 0; i < g->n_nodes && trace_kind(b->o->kind) != TN_TRACE_TRAIN; i++)
         if ((plan ? plan->origin[i] : i) == nodes - 1) keep = g->nodes[i].out0;
     if (keep >= 0) {
         out->result_of = number;

@@ -16,6 +16,7 @@ typedef struct tn_shape {
     tn_mesh mesh;
     int64_t dp;             /* ranks that have rows of their own */
     int64_t rows, seq;      /* of one microbatch of one of them */
+    int64_t cache;          /* positions that a decoder keeps */
     int64_t n_microbatches; /* per step */
     int64_t rounds;         /* forwards of local_batch_size rows they are; less with a pipeline */
     int64_t chunks;         /* loss chunks per microbatch; 0: chosen */
@@ -29,7 +30,13 @@ typedef struct tn_shape {
  * smallest). Every rule that is broken is reported, with the nearest legal values. */
 tn_status tn_build_mesh(tn_recipe *r, int64_t world, tn_mesh *out) TN_MUST_USE;
 
-typedef enum tn_build_kind { TN_BUILD_TRAIN, TN_BUILD_EVAL, TN_BUILD_LOGITS } tn_build_kind;
+typedef enum tn_build_kind {
+    TN_BUILD_TRAIN,
+    TN_BUILD_EVAL,
+    TN_BUILD_LOGITS,
+    TN_BUILD_DECODE, /* logits of the next positions, keys and values kept in states */
+    TN_BUILD_PREFILL /* the same without logits: hidden */
+} tn_build_kind;
 
 /* Sees the graph behind every pass, and the seconds it took; "trace" first. */
 typedef tn_status (*tn_build_watch)(void *user, const char *pass, const tn_graph *g,

@@ -41,8 +41,12 @@ struct tn_args {
     int rank;              /* --rank; 0 */
     bool has_rank, json, print_config;
     const char *out, *format, *pass, *module, *dump_to, *dump_pass, *tensor, *from, *to, *shape,
-        *dtype; /* NULL if not given; format "text" */
-    const char **owned[2];
+        *dtype;           /* NULL if not given; format "text" */
+    const char **prompts; /* --prompt, as often as it is given */
+    int n_prompts;
+    int64_t max_tokens, top_k, seed; /* generate: 64, 0, 42 */
+    double temperature, top_p;       /* 0.8, 1 */
+    const char **owned[3];
     tn_host_options host; /* for tn_recipe_open: --lua-seconds, --lua-memory, print, overrun */
 };
 
@@ -71,6 +75,7 @@ tn_status tn_command_parity(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_diff(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_doctor(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_help(const tn_args *a) TN_MUST_USE;
+tn_status tn_command_generate(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_version(const tn_args *a) TN_MUST_USE;
 
 /* Which signal a run that returns TN_STOPPED was stopped by. */

@@ -260,7 +260,7 @@ static int trace_state(lua_State *L)
     return add(L, t, &d);
 }
 
-/* input(name, layout) -> value i32 [rows of the step, seq] */
+/* input(name, layout, seq or nil) -> value i32 [rows of the step, seq] */
 static int trace_input(lua_State *L)
 {
     run *t = run_of(L);
@@ -270,12 +270,37 @@ static int trace_input(lua_State *L)
     tn_named_attr attr = {"name", {.kind = 's', .u.s = name}};
     tn_value like = {.rank = 2, .dtype = TN_I32, .levels = 1};
     like.dim[0].extent = t->o->rows * t->o->n_microbatches;
-    like.dim[1].extent = t->o->seq;
+    like.dim[1].extent = luaL_optinteger(L, 3, t->o->seq);
     snprintf(where, sizeof where, "input %s", name);
     tn_status st = tn_place_read(L, 2, 2, where, &layout);
     if (st) return tn_host_raise(L, st);
     tn_node_desc d = {
         .op = TN_OP_input, .n_attrs = 1, .attrs = &attr, .layout = &layout, .like = &like};
+    return add(L, t, &d);
+}
+
+/* cache(name, new [b s g k], positions) -> value [b cache g k]: a state that keeps what is new at
+ * its positions */
+static int trace_cache(lua_State *L)
+{
+    run *t = run_of(L);
+    const char *name = luaL_checkstring(L, 1);
+    int32_t in[3] = {-1, check_value(L, t, 2, "what is kept"), check_value(L, t, 3, "positions")};
+    tn_value like = t->g->values[in[1]];
+    tn_layout layout = like.layout;
+    tn_scope scope = t->scope;
+    if (like.rank != 4) return refuse(L, "%s: what is kept has heads [b s h k]", name);
+    like.dim[1] = (tn_dim){t->o->cache, 0};
+    like.grad = false;
+    tn_named_attr attrs[2] = {{"name", {.kind = 's', .u.s = name}},
+                              {"kind", {.kind = 's', .u.s = "buffer"}}};
+    tn_node_desc d = {
+        .op = TN_OP_state, .n_attrs = 2, .attrs = attrs, .layout = &layout, .like = &like};
+    t->scope = TN_SCOPE_HEAD;
+    add(L, t, &d);
+    t->scope = scope;
+    in[0] = check_value(L, t, -1, "the cache");
+    d = (tn_node_desc){.op = TN_OP_cache, .n_in = 3, .in = in};
     return add(L, t, &d);
 }
 
@@ -499,6 +524,7 @@ static const luaL_Reg functions[] = {
     {"op", trace_op},
     {"state", trace_state},
     {"input", trace_input},
+    {"cache", trace_cache},
     {"redistribute", trace_redistribute},
     {"check", trace_check},
     {"check_gradient", trace_check_gradient},
@@ -539,7 +565,8 @@ static void set_integer(lua_State *L, const char *key, int64_t v)
 static void push_options(lua_State *L, const tn_trace_options *o)
 {
     lua_newtable(L);
-    lua_pushstring(L, o->kind == TN_TRACE_TRAIN ? "train" : "logits");
+    static const char *const kinds[] = {"train", "logits", "decode", "prefill"};
+    lua_pushstring(L, kinds[o->kind]);
     lua_setfield(L, -2, "kind");
     lua_pushboolean(L, o->sp);
     lua_setfield(L, -2, "sp");
@@ -547,6 +574,7 @@ static void push_options(lua_State *L, const tn_trace_options *o)
     lua_setfield(L, -2, "ep");
     set_integer(L, "rows", o->rows);
     set_integer(L, "seq", o->seq);
+    set_integer(L, "cache", o->cache);
     set_integer(L, "chunk_rows", o->chunk_rows);
     set_integer(L, "chunk_seq", o->chunk_seq);
 }

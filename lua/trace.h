@@ -17,8 +17,14 @@
 TN_C_BEGIN
 
 /* TRAIN: hidden and the loss in chunks (evaluation uses its forward part). LOGITS: hidden and
- * output over all positions. */
-typedef enum tn_trace_kind { TN_TRACE_TRAIN, TN_TRACE_LOGITS } tn_trace_kind;
+ * output over all positions. DECODE: the same, keys and values kept in states of `cache` positions;
+ * PREFILL: without the output. */
+typedef enum tn_trace_kind {
+    TN_TRACE_TRAIN,
+    TN_TRACE_LOGITS,
+    TN_TRACE_DECODE,
+    TN_TRACE_PREFILL
+} tn_trace_kind;
 
 typedef struct tn_trace_options {
     tn_trace_kind kind;
@@ -27,6 +33,7 @@ typedef struct tn_trace_options {
     bool canonical, sp, ep;
     tn_dtype compute;              /* of parameters and activations; buffers are f32 */
     int64_t rows, seq;             /* of one microbatch, global */
+    int64_t cache;                 /* positions that a decoder keeps */
     int64_t n_microbatches;        /* per step */
     int64_t chunk_rows, chunk_seq; /* of one loss chunk; divide rows and seq */
 } tn_trace_options;

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include <string.h>
+
 /* Operands from `q` on: q, k, v; positions and documents from `at` on. */
 static void describe(const tn_call *c, int q, int at, tn_attention *a)
 {
@@ -81,5 +83,23 @@ static void rotate(const tn_call *c)
 }
 
 const tn_kernel tn_cpu_kernel_attention = {.run = forward, .scratch = scratch};
+/* Operand 0 is the output's own memory. */
+static void cache(const tn_call *c)
+{
+    const tn_value *kept = tn_call_out(c, 0), *fresh = tn_call_in(c, 1);
+    const int32_t *positions = c->in[2];
+    int64_t t = kept->dim[1].extent, s = fresh->dim[1].extent;
+    size_t bytes =
+        (size_t)(kept->dim[2].extent * kept->dim[3].extent * tn_dtype_bytes((tn_dtype)kept->dtype));
+    for (int64_t b = 0; b < kept->dim[0].extent; b++)
+        for (int64_t i = 0; i < s; i++) {
+            int64_t at = positions[b * s + i];
+            if (at < 0 || at >= t) continue;
+            memcpy((char *)c->out[0] + (size_t)(b * t + at) * bytes,
+                   (const char *)c->in[1] + (size_t)(b * s + i) * bytes, bytes);
+        }
+}
+
+const tn_kernel tn_cpu_kernel_cache = {.run = cache};
 const tn_kernel tn_cpu_kernel_attention_bwd = {.run = backward, .scratch = scratch};
 const tn_kernel tn_cpu_kernel_rope = {.run = rotate};

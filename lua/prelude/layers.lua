@@ -177,13 +177,17 @@ local function of_keys(at, which, k)
   local memo, key = at.memo or {}, which .. k:layout()
   if not memo[key] then
     local before = trace.enter("")
-    memo[key] = trace.follow(at[which], k)
+    memo[key] = trace.follow((at.keys or at)[which], k)
     trace.enter(before)
   end
   return memo[key]
 end
 
 function Attention:forward(q, k, v, at)
+  if at.keys then -- a decoder: all keys so far
+    local path, positions = trace.path(), trace.follow(at.positions, k)
+    k, v = trace.cache(path .. ".keys", k, positions), trace.cache(path .. ".values", v, positions)
+  end
   local operands = { q, k, v, at.positions, at.documents, of_keys(at, "positions", k), of_keys(at, "documents", k) }
   return (trace.op("attention", operands, self.attributes))
 end

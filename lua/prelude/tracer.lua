@@ -4,6 +4,7 @@
 --   HEAD        states; tokens, labels, positions, documents [rows of the step, seq]; 1 / number of labels
 --   MICROBATCH  hidden(tokens, at)
 --   CHUNK       output and the loss of a piece of hidden (train), or output over all positions (logits, MICROBATCH)
+-- A decoder (decode, prefill) keeps keys and values in states of `cache` positions.
 local family = require "titan.family"
 local layers = require "titan.layers"
 local layout = require "titan.layout"
@@ -43,7 +44,7 @@ end
 local function rope_table(options)
   return function(name, head_dim, attributes)
     trace.scope "head"
-    local v = trace.state(name, { { options.seq, 0 }, { head_dim, 0 } }, layout.param(layout.R), attributes)
+    local v = trace.state(name, { { options.positions, 0 }, { head_dim, 0 } }, layout.param(layout.R), attributes)
     trace.scope "microbatch"
     return v
   end
@@ -56,9 +57,9 @@ end
 
 local function check_lengths(d, options)
   local longest = family.has(d, "max_seq_len") and d.max_seq_len
-  if longest and options.seq > longest then
+  if longest and options.positions > longest then
     return fail("training.seq_len: %d is more than the model's max_seq_len %d; shorten it or set model.max_seq_len",
-      options.seq, longest)
+      options.positions, longest)
   end
 end
 
@@ -66,6 +67,8 @@ return function(d, options)
   if not family.is(d) then
     return fail("model: not a model description but %s; as in model = llama3.debug {}", tostring(d))
   end
+  local decoder = options.kind == "decode" or options.kind == "prefill"
+  options.positions = decoder and options.cache or options.seq
   check_lengths(d, options)
   local root = build(d)
   local parameters, shared = module.place(root, options)
@@ -76,13 +79,20 @@ return function(d, options)
   local documents = trace.input("documents", layout.TOK)
   local labels = train and trace.input("labels", layout.LBL)
   local inverse = train and inverse_count(labels)
+  local function of_cache(name) return decoder and trace.input(name, layout.TOK, options.cache) end
+  local key_positions, key_documents = of_cache "key_positions", of_cache "key_documents"
 
   trace.scope "microbatch"
   layers.start(rope_table(options))
   local function piece(x, over, rows, seq) return trace.op("chunk", { x }, { over = over, rows = rows, seq = seq }) end
   local function microbatch(x) return piece(x, "microbatch", options.rows, options.seq) end
   local at = { positions = microbatch(positions), documents = microbatch(documents), memo = {} }
+  if decoder then
+    local function keys(x) return piece(x, "microbatch", options.rows, options.cache) end
+    at.keys = { positions = keys(key_positions), documents = keys(key_documents) }
+  end
   local h = root:hidden(microbatch(tokens), at)
+  if options.kind == "prefill" then return h end
   if not train then return root.output(h) end
   labels = microbatch(labels)
 

@@ -201,3 +201,48 @@ const tn_op_test tn_op_test_attention_bwd = {.n_cases = TN_COUNT(cases),
                                              .ref = ref_bwd,
                                              .tolerance = 1e-6,
                                              .bf16 = 1e-6};
+
+/* ---- cache */
+
+static void ref_cache(const tn_ops_ref *r)
+{
+    const tn_value *kept = tn_ops_in(r, 0), *fresh = tn_ops_in(r, 1);
+    int64_t t = kept->dim[1].extent, s = fresh->dim[1].extent,
+            n = kept->dim[2].extent * kept->dim[3].extent;
+    for (int64_t i = 0; i < kept->dim[0].extent * t * n; i++) r->out[0][i] = r->in[0][i];
+    for (int64_t b = 0; b < kept->dim[0].extent; b++)
+        for (int64_t i = 0; i < s; i++) {
+            int64_t at = (int64_t)r->in[2][b * s + i];
+            if (at < 0 || at >= t) continue;
+            for (int64_t k = 0; k < n; k++)
+                r->out[0][(b * t + at) * n + k] = r->in[1][(b * s + i) * n + k];
+        }
+}
+
+static void build_cache(tn_ops *t, int i)
+{
+    static const double at[] = {4, 0, 2, 6, -1, 1}; /* the last but two and one lie outside */
+    int32_t kept = tn_ops_f32(t, (tn_ops_operand){"2,5,3,7", .a = 1, .constant = true}),
+            fresh = tn_ops_f32(t, (tn_ops_operand){i ? "2,1,3,7" : "2,3,3,7", .a = 1}),
+            positions = tn_ops_i32(t, (tn_ops_operand){i ? "2,1" : "2,3", TN_OPS_GIVEN, .given = at,
+                                                       .n_given = i ? 2 : 6});
+    TN_OPS_NODE(t, TN_OP_cache, NULL, kept, fresh, positions);
+}
+
+static void more_cache(void)
+{
+    tn_ops t = tn_ops_begin(1, false);
+    int32_t in[3] = {tn_ops_f32(&t, (tn_ops_operand){"2,5,3,7", .a = 1}),
+                     tn_ops_f32(&t, (tn_ops_operand){"2,3,3,6", .a = 1}),
+                     ids(&t, "2,3", NULL, 0, 0)};
+    tn_node_desc d = {.op = TN_OP_cache, .n_in = 3, .in = in, .path = "m"};
+    tn_ops_bad(tn_graph_add(t.g, &d, NULL), "m: cache: operand 1 has extent 6 in dim 3");
+    in[1] = tn_ops_f32(&t, (tn_ops_operand){"2,3,3,7", .a = 1});
+    tn_ops_ok(tn_graph_add(t.g, &d, NULL), "cache");
+    in[2] = tn_ops_f32(&t, (tn_ops_operand){"2,3", .a = 1});
+    tn_ops_bad(tn_graph_add(t.g, &d, NULL), "operand 2 must be i32");
+    tn_ops_fini(&t);
+}
+
+const tn_op_test tn_op_test_cache = {
+    .n_cases = 2, .build = build_cache, .ref = ref_cache, .more = more_cache};
