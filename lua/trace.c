@@ -632,17 +632,12 @@ tn_status tn_trace_model(tn_recipe *r, const tn_trace_options *o, tn_trace *out)
     t.g->n_chunks =
         o->kind == TN_TRACE_TRAIN ? (o->rows / o->chunk_rows) * (o->seq / o->chunk_seq) : 1;
     tn_host *host = tn_recipe_host(r);
+    char text[TN_HOST_TEXT];
     tn_status st = tn_host_call(host, run_tracer, &t);
-    if (st) {
-        char text[TN_HOST_TEXT];
-        tn_error_take(text, sizeof text);
-        tn_status forgot = tn_host_call(host, forget_run, NULL);
-        (void)forgot; /* a host past its limits refuses every call: then no Lua code runs again
-                         either */
-        tn_graph_destroy(t.g);
-        return tn_error_give(st, text);
-    }
-    st = tn_host_call(host, forget_run, NULL);
+    if (st) tn_error_take(text, sizeof text);
+    /* a host past its limits refuses every call: then no Lua code runs again either */
+    tn_status forgot = tn_host_call(host, forget_run, NULL);
+    st = st ? tn_error_give(st, text) : forgot;
     if (st) {
         tn_graph_destroy(t.g);
         return st;
