@@ -5,8 +5,8 @@
 /* A rank on its way through its actions. */
 typedef struct walker {
     const tn_program *p;
-    double now, *segment_s; /* by segment */
-    int64_t next;           /* action */
+    double now, first, *segment_s; /* first: its first action begins; by segment */
+    int64_t next;                  /* action */
     tn_forecast_class *c;
 } walker;
 
@@ -90,6 +90,7 @@ static bool step(const world *q, walker *w)
         if (t > begin) begin = t;
     }
     double end = begin + w->segment_s[a->segment];
+    if (!w->next) w->first = begin;
     for (int64_t i = 0; i < plan->n_mails; i++) {
         const tn_mail *m = &plan->mails[i];
         if (!m->arrives && within(s, m))
@@ -130,8 +131,6 @@ static tn_status pipeline(tn_program *const *programs, const tn_cost_machine *m,
     bool more = true;
     double begin = 1e300, end = 0;
     TN_TRY(open_world(&q, programs, arena, f->classes));
-    for (int r = 0; r < q.n; r++)
-        if (q.walkers[r].now < begin) begin = q.walkers[r].now;
     while (more) {
         more = false;
         for (int r = 0; r < q.n; r++)
@@ -142,6 +141,7 @@ static tn_status pipeline(tn_program *const *programs, const tn_cost_machine *m,
         if (w->next < w->p->pipeline->n_actions)
             TN_FAIL(TN_FAILED, "forecast: pipeline rank %d waits for ever at action %lld", r,
                     (long long)w->next);
+        if (w->first < begin) begin = w->first;
         if (w->now > end) end = w->now;
         if (w->c->busy_s > f->classes[f->slowest].busy_s) f->slowest = r;
     }
