@@ -114,7 +114,8 @@ static tn_status read_prompts(generation *q)
         const char *text = q->a->prompts[i];
         char *file = NULL;
         int64_t n = (int64_t)strlen(text);
-        if (!strcmp(text, "-")) TN_TRY(tn_file_read("/dev/stdin", MAX_PROMPT_BYTES, &file, &n));
+        if (!strcmp(text, "-"))
+            TN_TRY(tn_file_read_input(MAX_PROMPT_BYTES, "give a shorter prompt", &file, &n));
         tn_status st = encode(q, file ? file : text, n, &q->rows[q->n_rows]);
         tn_free(file);
         if (st) return st;

@@ -129,30 +129,6 @@ static int open_in_lua(lua_State *L)
     return 0;
 }
 
-static tn_status read_input(char **out, int64_t *n_out)
-{
-    void *items = NULL;
-    int64_t capacity = 0, n = 0;
-    tn_status st;
-    while ((st = tn_grow(&items, &capacity, n + 4096, 1)) == TN_OK) {
-        ssize_t got = read(STDIN_FILENO, (char *)items + n, 4095);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) st = tn_file_error("standard input", "read");
-        if (got <= 0) break;
-        n += got;
-        if (n > MAX_RECIPE)
-            st = tn_error(TN_BAD_INPUT, "standard input: more than 1 MiB; that is no recipe");
-        if (st) break;
-    }
-    if (st) {
-        tn_free(items);
-        return st;
-    }
-    *out = items;
-    *n_out = n;
-    return TN_OK;
-}
-
 static tn_status read_recipe(const tn_recipe_options *o, char **out, int64_t *n_out)
 {
     struct stat info;
@@ -163,7 +139,8 @@ static tn_status read_recipe(const tn_recipe_options *o, char **out, int64_t *n_
         *out = memcpy(copy, o->text, (size_t)*n_out);
         return TN_OK;
     }
-    if (strcmp(o->path, "-") == 0) return read_input(out, n_out);
+    if (strcmp(o->path, "-") == 0)
+        return tn_file_read_input(MAX_RECIPE, "that is no recipe", out, n_out);
     if (stat(o->path, &info)) return tn_file_error(o->path, "open");
     if (S_ISDIR(info.st_mode))
         TN_FAIL(TN_BAD_INPUT, "%s: a folder; name the recipe's file", o->path);

@@ -90,6 +90,31 @@ tn_status tn_file_read(const char *path, int64_t limit, char **out, int64_t *n_o
     return TN_OK;
 }
 
+tn_status tn_file_read_input(int64_t limit, const char *what, char **out, int64_t *n_out)
+{
+    void *items = NULL;
+    int64_t capacity = 0, n = 0;
+    tn_status st;
+    while ((st = tn_grow(&items, &capacity, n + 4096, 1)) == TN_OK) {
+        ssize_t got = read(STDIN_FILENO, (char *)items + n, 4095);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) st = tn_file_error("standard input", "read");
+        if (got <= 0) break;
+        n += got;
+        if (n > limit)
+            st = tn_error(TN_BAD_INPUT, "standard input: more than %s; %s", tn_text_bytes(limit).s,
+                          what);
+        if (st) break;
+    }
+    if (st) {
+        tn_free(items);
+        return st;
+    }
+    *out = items;
+    *n_out = n;
+    return TN_OK;
+}
+
 static tn_status new_file(const char *path, tn_file **out)
 {
     void *mem = NULL;

@@ -14,6 +14,9 @@ TN_C_BEGIN
 /* The whole file and a NUL behind it; the caller frees *out with tn_free. A file of more than limit
  * bytes is refused. */
 tn_status tn_file_read(const char *path, int64_t limit, char **out, int64_t *n_out) TN_MUST_USE;
+/* Standard input to its end; more than `limit` bytes are refused, "what" says why. */
+tn_status tn_file_read_input(int64_t limit, const char *what, char **out,
+                             int64_t *n_out) TN_MUST_USE;
 
 /* Create or replace `path` in one stroke. */
 tn_status tn_file_write(const char *path, const void *data, size_t n) TN_MUST_USE;

@@ -169,7 +169,7 @@ OTHERS = [
     (["diff", "a"], "command line: too few words; write titan diff RUN_A RUN_B"),
     (["doctor", "training.steps=3"], "command line: training.steps=3: doctor takes no settings; leave it out"),
     (["help", "training.stps"], "command line: help training.stps: no such subject; did you mean training.steps?"),
-    (["generate", "x", "y"], "command line: generate: this build does not have it yet"),
+    (["ckpt", "x", "y"], "command line: ckpt: this build does not have it yet"),
     (["-i"], "command line: -i: this build does not have it yet"),
     (["graph", "r.lua", "--format", "dot"], "command line: --format dot: this build prints graphs as text only"),
 ]
