@@ -511,20 +511,23 @@ TN_VI void tile(const int H, const bool packing, const tn_gemm_tile *t)
 #if defined TN_ISA_avx512
 HEIGHT(1)
 HEIGHT(2)
-HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11)
-    HEIGHT(12) HEIGHT(13) HEIGHT(14)
+HEIGHT(3)
+HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11) HEIGHT(12)
+    HEIGHT(13) HEIGHT(14)
 #define ROWS                                                                                       \
     ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9), ROW(10), ROW(11),      \
         ROW(12), ROW(13), ROW(14)
 #elif defined TN_ISA_avx2
 HEIGHT(1)
 HEIGHT(2)
-HEIGHT(3) HEIGHT(4) HEIGHT(5) HEIGHT(6)
+HEIGHT(3)
+HEIGHT(4) HEIGHT(5) HEIGHT(6)
 #define ROWS ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)
 #else
 HEIGHT(1)
 HEIGHT(2)
-HEIGHT(3) HEIGHT(4)
+HEIGHT(3)
+HEIGHT(4)
 #define ROWS ROW(1), ROW(2), ROW(3), ROW(4)
 #endif
 

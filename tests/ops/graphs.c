@@ -106,7 +106,7 @@ static int32_t leaf(tn_ops *t, tn_ops_operand o, tn_dtype dtype)
     int64_t n = tn_value_elements(&t->g->values[v]), last = like.dim[like.rank - 1].extent;
     double *x = calloc((size_t)n, sizeof *x);
     if (!x || t->n_leaves == TN_OPS_MAX) give_up("too large");
-    for (int64_t i = 0; i < n; i++) x[i] = tn_ops_stored(element(t, &o, i, last), dtype);
+    for (int64_t i = 0; i < n; i++) x[i] = tn_ops_stored(element(t, &o, i, last), (int)dtype);
     t->content[t->n_leaves] = x;
     t->leaf[t->n_leaves++] = v;
     return v;
