@@ -244,8 +244,9 @@ TN_VI gv get_n(const void *p, int64_t i, int64_t n, const bool bf16)
 TN_VI float get_one(const void *p, int64_t i, const bool bf16)
 {
     float f;
-    if (!bf16) return ((const float *)p)[i];
-    const uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
+    uint32_t u = 0;
+    if (bf16) u = (uint32_t)((const uint16_t *)p)[i] << 16;
+    else memcpy(&u, (const char *)p + 4 * i, sizeof u); /* words of pairs lie at even addresses */
     memcpy(&f, &u, sizeof f);
     return f;
 }
@@ -512,8 +513,9 @@ TN_VI void tile(const int H, const bool packing, const tn_gemm_tile *t)
 HEIGHT(1)
 HEIGHT(2)
 HEIGHT(3)
-HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11) HEIGHT(12)
-    HEIGHT(13) HEIGHT(14)
+HEIGHT(4)
+HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11) HEIGHT(12) HEIGHT(13)
+    HEIGHT(14)
 #define ROWS                                                                                       \
     ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7), ROW(8), ROW(9), ROW(10), ROW(11),      \
         ROW(12), ROW(13), ROW(14)
@@ -521,7 +523,8 @@ HEIGHT(4) HEIGHT(5) HEIGHT(6) HEIGHT(7) HEIGHT(8) HEIGHT(9) HEIGHT(10) HEIGHT(11
 HEIGHT(1)
 HEIGHT(2)
 HEIGHT(3)
-HEIGHT(4) HEIGHT(5) HEIGHT(6)
+HEIGHT(4)
+HEIGHT(5) HEIGHT(6)
 #define ROWS ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6)
 #else
 HEIGHT(1)

@@ -415,7 +415,7 @@ int main(int argc, char **argv)
     int threads = tn_pool_cores(), rounds = 5;
     tn_isa isa = tn_isa_best();
     const char *only = NULL;
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--threads") == 0) threads = atoi(value);
         else if (strcmp(argv[i], "--rounds") == 0) rounds = atoi(value);
@@ -433,7 +433,6 @@ int main(int argc, char **argv)
                     argv[i], value);
             return 2;
         }
-        i++;
     }
     if (bench(threads, isa, rounds, only) == TN_OK) return 0;
     fprintf(stderr, "%s\n", tn_error_text());
