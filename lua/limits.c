@@ -67,7 +67,7 @@ typedef bool (*rule)(const void *user, int64_t n);
 static nearest find_nearest(int64_t n, int64_t most, rule legal, const void *user)
 {
     nearest x = {0, 0};
-    for (int64_t i = n - 1; i >= 1 && !x.below; i--)
+    for (int64_t i = n - 1 < most ? n - 1 : most; i >= 1 && !x.below; i--)
         if (legal(user, i)) x.below = i;
     for (int64_t i = n + 1; i <= most && !x.above; i++)
         if (legal(user, i)) x.above = i;
@@ -263,6 +263,25 @@ void tn_limits_batch(tn_limits *q, const tn_mesh *m)
                   ": %lld is not a multiple of training.local_batch_size %lld x data-parallel "
                   "ranks %lld; the nearest is %s%s",
                   (long long)global, (long long)local, (long long)dp, say(rows).s, mend);
+}
+
+static bool groups(const void *user, int64_t n)
+{
+    int64_t shard = *(const int64_t *)user;
+    return shard % n == 0 && (n <= 255 || n == shard);
+}
+
+void tn_limits_reshard(tn_limits *q, const tn_mesh *m)
+{
+    static const char key[] = "parallelism.fsdp_reshard_after_forward";
+    int64_t shard = m->size[TN_AXIS_DP_SHARD],
+            n = tn_recipe_is_text(q->r, key) ? shard : tn_recipe_int(q->r, key);
+    if (n > 0 && groups(&shard, n)) return;
+    tn_limits_add(
+        q, key,
+        ": groups of %lld ranks do not divide data_parallel_shard_degree %lld; the nearest "
+        "is %s",
+        (long long)n, (long long)shard, say(find_nearest(n, shard, groups, &shard)).s);
 }
 
 /* ------------------------------------------------------------ the pipeline */

@@ -29,6 +29,8 @@ tn_status tn_limits_world(tn_limits *q, const tn_mesh *m, int64_t world, bool fi
 tn_status tn_limits_degrees(tn_limits *q, const tn_mesh *m) TN_MUST_USE;
 /* Rows of a step against the ranks that share them. */
 void tn_limits_batch(tn_limits *q, const tn_mesh *m);
+/* What ranks keep of a gathered parameter, as a number of ranks. */
+void tn_limits_reshard(tn_limits *q, const tn_mesh *m);
 /* Stages, schedule and microbatches of a pipeline. */
 tn_status tn_limits_pipeline(tn_limits *q, const tn_mesh *m) TN_MUST_USE;
 

@@ -27,6 +27,7 @@ tn_status tn_build_mesh(tn_recipe *r, int64_t world, tn_mesh *out)
     TN_TRY(tn_limits_world(&q, &m, world ? world : others * m.size[TN_AXIS_DP_SHARD], fills));
     TN_TRY(tn_limits_degrees(&q, &m));
     tn_limits_batch(&q, &m);
+    tn_limits_reshard(&q, &m);
     TN_TRY(tn_limits_pipeline(&q, &m));
     TN_TRY(tn_limits_take(&q, tn_build_check_chunks(r)));
     TN_TRY(tn_limits_end(&q));

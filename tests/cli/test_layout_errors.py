@@ -51,6 +51,11 @@ def chunks(n, local, near):
     return "loss.chunks: %d pieces do not tile %d rows of 64 positions in whole parts of the reduce grid; the nearest is %s" % (n, local, near)
 
 
+def groups(n, shard, near):
+    return ("parallelism.fsdp_reshard_after_forward: groups of %d ranks do not divide data_parallel_shard_degree %d; the nearest is %s" %
+            (n, shard, near))
+
+
 def stages(n, layers, near):
     return ("%s: %d stages (by the schedule) for %d layers, of which those before count as 1 and those behind as 1: some would hold "
             "nothing; nearest: %s = %d" % (PP, n, layers, PP, near))
@@ -111,6 +116,10 @@ LAYOUTS = [
     (4, MHA, ["global_batch_size=2"], [rows(2, 1, 4, "4")]),
     (1, MHA, ["global_batch_size=7", "local_batch_size=8"], [rows(7, 8, 1, "8, or training.local_batch_size = 7")]),
     (4, MHA, ["tp=2", "global_batch_size=6", "local_batch_size=2"], [rows(6, 2, 2, "4 or 8, or training.local_batch_size = 1 or 3")]),
+    # what is kept between forward and backward
+    (4, MHA, ["fsdp_reshard_after_forward=3"], [groups(3, 4, "2 or 4")]),
+    (2, MHA, ["fsdp_reshard_after_forward=16"], [groups(16, 2, "2")]),
+    (6, MHA, ["tp=3", "fsdp_reshard_after_forward=4"], [kv(3, 4, "2 or 4"), tp_bits(3, "2 or 4"), groups(4, 2, "2")]),
     # pieces of the loss
     (1, MHA, ["local_batch_size=4", "chunks=3"], [chunks(3, 4, "2 or 4")]),
     (2, MHA, ["local_batch_size=2", "chunks=64"], [chunks(64, 2, "16")]),
