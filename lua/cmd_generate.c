@@ -158,6 +158,16 @@ static tn_status step(generation *q, int32_t *ids, int32_t *positions, int32_t *
     return TN_OK;
 }
 
+static tn_status print_text(const char *bytes, int64_t n)
+{
+    tn_text text = {0};
+    tn_text_put_utf8(&text, bytes, (size_t)n);
+    tn_status st = tn_text_end(&text);
+    if (!st) fwrite(tn_text_str(&text), 1, (size_t)text.n_bytes, stdout);
+    tn_text_fini(&text);
+    return st;
+}
+
 /* A single prompt is shown while it grows, as far as its text is certain. */
 static tn_status show_more(const generation *q, tn_text *text, int64_t *shown)
 {
@@ -170,9 +180,10 @@ static tn_status show_more(const generation *q, tn_text *text, int64_t *shown)
         end--; /* perhaps a character that is not complete */
         if ((t[end] & 0xc0) == 0xc0) break;
     }
-    if (end > *shown) fwrite(t + *shown, 1, (size_t)(end - *shown), stdout);
+    if (end <= *shown) return TN_OK;
+    TN_TRY(print_text(t + *shown, end - *shown));
     fflush(stdout);
-    if (end > *shown) *shown = end;
+    *shown = end;
     return TN_OK;
 }
 
@@ -239,7 +250,9 @@ static tn_status print_texts(const generation *q)
     for (int64_t r = 0; r < q->n_rows; r++) {
         tn_text text = {0};
         tn_status st = decode(q, q->rows[r].ids, q->rows[r].n, &text);
-        if (!st) printf("--- %lld\n%s\n", (long long)r + 1, tn_text_str(&text));
+        printf("--- %lld\n", (long long)r + 1);
+        if (!st) st = print_text(tn_text_str(&text), text.n_bytes);
+        putchar('\n');
         tn_text_fini(&text);
         if (st) return st;
     }

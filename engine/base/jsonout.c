@@ -4,26 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Length of the UTF-8 sequence at s (RFC 3629), 0 if it is none. Never looks behind a NUL. */
-static int sequence(const unsigned char *s)
-{
-    if (s[0] < 0x80) return 1;
-    int n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xed && s[1] > 0x9f) ||
-                  (s[0] == 0xf4 && s[1] > 0x8f); /* surrogates, above U+10FFFF */
-    return overlong || beyond ? 0 : n;
-}
-
 static void quote(tn_text *t, const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
     tn_text_put(t, "\"", 1);
     while (*s) {
-        int n = sequence(s);
+        int n = tn_text_sequence((const char *)s);
         if (n == 0) tn_text_put(t, "\xef\xbf\xbd", 3);
         else if (*s == '"' || *s == '\\') tn_text_add(t, "\\%c", *s);
         else if (*s == '\n') tn_text_put(t, "\\n", 2);

@@ -54,6 +54,46 @@ void tn_text_add(tn_text *t, const char *fmt, ...)
     }
 }
 
+int tn_text_sequence(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80) return 1;
+    int n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
+    bool beyond = (s[0] == 0xed && s[1] > 0x9f) ||
+                  (s[0] == 0xf4 && s[1] > 0x8f); /* surrogates, above U+10FFFF */
+    return overlong || beyond ? 0 : n;
+}
+
+/* How many bytes of a sequence that breaks off are one mistake (Unicode 3.9, maximal subparts). */
+static size_t broken(const unsigned char *s)
+{
+    int n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    unsigned least = s[0] == 0xe0   ? 0xa0
+                     : s[0] == 0xf0 ? 0x90
+                                    : 0x80,
+             most = s[0] == 0xed   ? 0x9f
+                    : s[0] == 0xf4 ? 0x8f
+                                   : 0xbf;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || s[1] < least || s[1] > most) return 1;
+    return n == 4 && (s[2] & 0xc0) == 0x80 ? 3 : 2;
+}
+
+void tn_text_put_utf8(tn_text *t, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        char here[5] = {0}; /* so that nothing behind n is looked at */
+        memcpy(here, bytes + i, n - i < 4 ? n - i : 4);
+        int k = bytes[i] ? tn_text_sequence(here) : 1;
+        if (k) tn_text_put(t, bytes + i, (size_t)k);
+        else tn_text_put(t, "\xef\xbf\xbd", 3);
+        i += k ? (size_t)k : broken((const unsigned char *)here);
+    }
+}
+
 void tn_text_cut(tn_text *t, int64_t n_bytes)
 {
     if (n_bytes >= t->n_bytes) return;

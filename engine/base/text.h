@@ -19,11 +19,15 @@ typedef struct tn_text {
 
 void tn_text_add(tn_text *t, const char *fmt, ...) TN_PRINTF(2, 3);
 void tn_text_put(tn_text *t, const char *bytes, size_t n);
-void tn_text_cut(tn_text *t, int64_t n_bytes); /* keep the first n_bytes */
+void tn_text_put_utf8(tn_text *t, const char *bytes, size_t n); /* what is none becomes U+FFFD */
+void tn_text_cut(tn_text *t, int64_t n_bytes);                  /* keep the first n_bytes */
 const char *
 tn_text_str(const tn_text *t); /* "" when nothing was added; lives until the next append */
 tn_status tn_text_end(const tn_text *t) TN_MUST_USE; /* TN_FAILED if any append found no memory */
 void tn_text_fini(tn_text *t);
+
+/* Length of the UTF-8 sequence at s (RFC 3629), 0 if it is none. Never looks behind a NUL. */
+int tn_text_sequence(const char *s);
 
 /* Results by value: tn_text_bytes(n).s is good inside the full expression that calls it, as a
  * printf argument. */
