@@ -12,7 +12,7 @@ pages = ["README.md"] + sorted(os.path.relpath(p, TOP) for p in glob.glob(os.pat
 total = 0
 with temporary() as folder:
     # in a copy of what commands read, so that their outputs/ do not land in the tree
-    for name in ("recipes", "tests", "lua"):
+    for name in ("recipes", "tests", "lua", "docs", "LICENSE"):
         os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
     for page in pages:
         for line in open(os.path.join(TOP, page)):
