@@ -1,8 +1,9 @@
 /* reshard.h - the cheapest way from one placement of a tensor to another, any number of axes at
  * once.
  *
- * A plan is a sequence of steps. The search is exact (Dijkstra over packed placements) for these
- * steps, each over one axis or over several at once, which cost one start: slice           copies
+ * A plan is a sequence of steps. The search is exact (Dijkstra over packed placements, from both
+ * ends) for these steps, each over one axis or over several at once, which cost one start: slice
+ * copies
  * -> S(j), appended as the innermost axis of dim j; moves nothing all_gather      the innermost
  * axes of dim i -> copies all_to_all      the innermost axes of dim i -> innermost of dim j, in the
  * same order reduce_scatter  P -> innermost of dim j, in any order all_reduce      P -> copies
@@ -75,7 +76,7 @@ const char *tn_reshard_kind_name(tn_reshard_kind k);
 tn_reshard_links tn_reshard_guess(const tn_mesh *mesh, int ranks_per_node);
 
 /* From where v is to `to`. TN_BAD_INPUT if no sequence of steps leads there (V on one side only, a
- * dim that v lacks). The search's tables come from `scratch`, at most some 100 KiB for three dims.
+ * dim that v lacks). The search's tables come from `scratch`, at most some 200 KiB for three dims.
  */
 tn_status tn_reshard_plan(const tn_mesh *mesh, const tn_reshard_links *links, const tn_value *v,
                           const tn_layout *to, tn_arena *scratch, tn_reshard *out) TN_MUST_USE;

@@ -457,6 +457,7 @@ static void in_time(void)
         printf("reshard: 4 axes, %d dims: median %.0f us, p99 %.0f us, at most %d placements, %zu "
                "KiB\n",
                rank, 1e6 * s[N / 2], 1e6 * s[N * 99 / 100], states, most >> 10);
+        TN_CHECK_MSG(s[N / 2] < 500e-6, "%d dims: %.0f us a pair", rank, 1e6 * s[N / 2]);
     }
 }
 
