@@ -32,8 +32,9 @@ ALONE = [
     ["activation_checkpoint.mode=full"],
     ["training.local_batch_size=4", "activation_checkpoint.mode=full", "device.isa=portable"],
 ]
-# (dp_replicate, dp_shard, tp): every pair of axes together, and each alone
-MESHES = [(1, 2, 1), (2, 1, 1), (1, 1, 2), (1, 1, 4), (1, 2, 2), (2, 1, 2), (2, 2, 1), (1, 4, 1), (4, 1, 1), (2, 2, 2), (1, 2, 4), (1, 4, 2)]
+# (pp, dp_replicate, dp_shard, tp): every pair of axes together, and each alone
+MESHES = [(1, 1, 2, 1), (1, 2, 1, 1), (1, 1, 1, 2), (1, 1, 1, 4), (1, 1, 2, 2), (1, 2, 1, 2), (1, 2, 2, 1), (1, 1, 4, 1), (1, 4, 1, 1),
+          (1, 2, 2, 2), (1, 1, 2, 4), (1, 1, 4, 2), (2, 1, 1, 1), (2, 1, 2, 1), (2, 1, 1, 2), (2, 1, 2, 2)]
 
 
 def usable(words):
@@ -73,13 +74,13 @@ with temporary() as folder:
         elif train(1, "gqa", words, other):
             same("gqa", one["gqa"], other, " ".join(words))
     drawn = MESHES * (3 if long_form else 1)
-    for i, (replicate, shard, tp) in enumerate(drawn):
+    for i, (pp, replicate, shard, tp) in enumerate(drawn):
         model = sorted(MODELS)[i % 3]
         rows = rng.choice([r for r in (1, 2, 4) if r * replicate * shard <= 8])
-        words = ["parallelism.dp_replicate=%d" % replicate, "parallelism.dp_shard=%d" % shard, "parallelism.tp=%d" % tp,
+        words = ["parallelism.pp=%d" % pp, "parallelism.dp_replicate=%d" % replicate, "parallelism.dp_shard=%d" % shard, "parallelism.tp=%d" % tp,
                  "parallelism.enable_sequence_parallel=" + rng.choice(["true", "false"] if tp > 1 else ["true"]),
                  "training.local_batch_size=%d" % rows, "activation_checkpoint.mode=" + rng.choice(["none", "full"]), "device.threads=1"]
-        if train(replicate * shard * tp, model, words, other):
+        if train(pp * replicate * shard * tp, model, words, other):
             same(model, one[model], other, " ".join(words))
 
     # fast mode: other bits, the same run; odd widths fall back to the ordered kernels

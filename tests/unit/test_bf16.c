@@ -3,6 +3,7 @@
 #include "kernels/cpu/cast.h"
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/norm.h"
 #include "kernels/cpu/rope.h"
 #include "tests/attention.h"
 
@@ -516,6 +517,60 @@ static void test_embedding(int64_t tokens, int64_t d)
     free(ids);
 }
 
+/* The norm rounds once more inside: x r where it meets the gain, dx where the residual's gradient
+ * is added. */
+static void test_norm(int64_t rows, int64_t d)
+{
+    uint64_t s = (uint64_t)d;
+    const int64_t n = rows * d;
+    float *x = tn_test_uniform(&s, n, 2), *w = tn_test_uniform(&s, d, 2),
+          *dy = tn_test_uniform(&s, n, 1), *more = tn_test_uniform(&s, n, 3);
+    uint16_t *x16 = narrowed(x, n), *w16 = narrowed(w, d), *dy16 = narrowed(dy, n),
+             *more16 = narrowed(more, n);
+    const tn_order_ins leaf = {TN_ORDER_LEAF, 0, 0, 0, rows};
+    tn_cpu cpu;
+    for (int i = 0; tn_test_cpu(i, NULL, NULL, &cpu); i++) {
+        float *want = tn_test_floats(n), *r = tn_test_floats(rows), *r16 = tn_test_floats(rows),
+              *gain = tn_test_floats(d), *sum = tn_test_floats(d);
+        uint16_t *y = halves(n), *dx = halves(n);
+        tn_norm_forward(&cpu,
+                        &(tn_norm_forward_args){rows, d, 1e-5f, x, NULL, w, NULL, want, r, false});
+        tn_norm_forward(
+            &cpu, &(tn_norm_forward_args){rows, d, 1e-5f, x16, NULL, w16, NULL, y, r16, true});
+        for (int64_t k = 0; k < n; k++) want[k] = widened(rounded(x[k] * r[k / d])) * w[k % d];
+        check_f32("the norm's r", &cpu, r16, r, rows);
+        check("the norm", &cpu, y, want, n);
+
+        tn_norm_backward(&cpu, &(tn_norm_backward_args){rows, d, x, r, w, dy, NULL, want, false});
+        tn_norm_backward(&cpu,
+                         &(tn_norm_backward_args){rows, d, x16, r, w16, dy16, NULL, dx, true});
+        check("the norm's gradient", &cpu, dx, want, n);
+        tn_norm_backward(&cpu,
+                         &(tn_norm_backward_args){rows, d, x16, r, w16, dy16, more16, dx, true});
+        for (int64_t k = 0; k < n; k++) want[k] = more[k] + widened(rounded(want[k]));
+        check("the norm's gradient and the residual's", &cpu, dx, want, n);
+
+        for (int64_t c = 0; c < d; c++) {
+            sum[c] = 0;
+            for (int64_t k = c; k < n; k += d)
+                sum[c] = fmaf(dy[k], widened(rounded(x[k] * r[k / d])), sum[c]);
+            sum[c] = sum[c] + 0.0f;
+        }
+        tn_norm_gain(&cpu, &(tn_norm_gain_args){d, x16, r, dy16, {&leaf, 1, 0, 1}, {gain}, true});
+        check_f32("the gain's gradient", &cpu, gain, sum, d);
+        float *const mine[] = {want, r, r16, gain, sum};
+        for (int k = 0; k < TN_COUNT(mine); k++) tn_test_free(mine[k]);
+        halves_free(y);
+        halves_free(dx);
+    }
+    const float *const mine[] = {x, w, dy, more};
+    const uint16_t *const theirs[] = {x16, w16, dy16, more16};
+    for (int k = 0; k < 4; k++) {
+        tn_test_free(mine[k]);
+        halves_free(theirs[k]);
+    }
+}
+
 int main(void)
 {
     test_casts();
@@ -523,6 +578,9 @@ int main(void)
     test_attentions();
     test_rope(9, 3, 6, false);
     test_rope(70, 2, 64, true);
+    test_norm(1, 1);
+    test_norm(9, 37);
+    test_norm(70, 512);
     test_embedding(40, 37);
     test_embedding(1, 1);
     return tn_test_done("bf16");
