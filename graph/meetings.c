@@ -13,13 +13,14 @@ enum { SETS = 1 << TN_N_AXES, MAX_JOINED = 64 };
 static int64_t group_of(const tn_graph *g, const tn_node *n)
 {
     tn_traffic_move m;
-    return tn_traffic_of_node(g, n, &m) ? m.axes | m.ranks << TN_N_AXES : 0;
+    bool meets = n->op != TN_OP_recv && tn_traffic_of_node(g, n, &m);
+    return meets ? m.axes | m.ranks << TN_N_AXES : 0; /* letters are fetched, nobody meets */
 }
 
 static unsigned axes_of(const tn_graph *g, const tn_node *n)
 {
     tn_traffic_move m;
-    return tn_traffic_of_node(g, n, &m) ? m.axes : 0;
+    return n->op != TN_OP_recv && tn_traffic_of_node(g, n, &m) ? m.axes : 0;
 }
 
 /* The loop that an entry is in: two of one meeting are in the same. */
