@@ -40,10 +40,11 @@ static bool eat(reader *r, const char *word)
     return true;
 }
 
+/* Of the line, but for a comment. */
 static bool at_end(reader *r)
 {
     blanks(r);
-    return r->p == r->end || *r->p == '\n';
+    return r->p == r->end || *r->p == '\n' || *r->p == '#';
 }
 
 /* To the next line that says something. */

@@ -1,7 +1,10 @@
 #include "graph/text.h"
 
+#include "graph/events.h"
 #include "graph/names.h"
 #include "graph/op.h"
+#include "graph/program.h"
+#include "graph/traffic.h"
 
 #include <string.h>
 
@@ -52,6 +55,17 @@ static void print_attrs(const tn_graph *g, const tn_node *n, tn_text *out)
     }
 }
 
+/* A comment that follows from the rest: what travels, each time, and on which stream. */
+static void print_exchange(const tn_graph *g, const tn_node *n, tn_text *out)
+{
+    tn_traffic_move m;
+    if (n->op == TN_OP_send) tn_text_add(out, "  # stream send");
+    if (!tn_traffic_of_node(g, n, &m)) return;
+    tn_text_add(out, "  # %s over %s, %s, stream %s", tn_traffic_kind_name((tn_traffic_kind)m.kind),
+                tn_traffic_axes(m.axes).s, tn_text_bytes(m.bytes).s,
+                tn_events_stream(tn_program_stream(g, n)));
+}
+
 static void print_node(const tn_graph *g, const tn_node *n, const char **names, tn_text *out)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -68,6 +82,7 @@ static void print_node(const tn_graph *g, const tn_node *n, const char **names, 
     else tn_text_add(out, "s%d", n->stage);
     if (n->order == TN_ORDER_OVER_PARAM) tn_text_add(out, " order=param:%d", n->parts);
     if (n->order == TN_ORDER_OVER_TOKENS) tn_text_add(out, " order=tokens");
+    print_exchange(g, n, out);
     tn_text_add(out, "\n");
 }
 

@@ -10,8 +10,8 @@
  *
  * A dim reads extent or extent/units. Attributes that have their default are not written. Behind
  * the type of an accumulator stands carried=LEVELS, behind the scope the order of the node's sums:
- * order=param:8, order=tokens. '#' at the start of a line begins a comment. Reading checks
- * everything again: each line's types must be those that its op gives. */
+ * order=param:8, order=tokens. '#' begins a comment: behind an exchange it says what travels, each
+ * time, and on which stream. Reading checks everything again: each line's types must be those that its op gives. */
 #ifndef TN_GRAPH_TEXT_H
 #define TN_GRAPH_TEXT_H
 #include "engine/base/text.h"

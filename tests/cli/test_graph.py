@@ -35,6 +35,12 @@ with temporary() as folder:
     got = run("graph", "recipes/llama3_debug.lua", "--dump-to", dumps, "--dump-pass", "trace|fuse")
     check(got.returncode == 0 and sorted(os.listdir(dumps)) == ["00-trace.graph", "03-fuse.graph"], "dumps: %s" % os.listdir(dumps))
 
+    # what travels, and on which stream
+    got = run("graph", "recipes/llama3_debug.lua", "--world", 8, "parallelism.tp=2", "parallelism.pp=2", "--rank", 4)
+    for said in ("  # all_gather over tp, 128 KiB, stream tensor\n", "  # reduce_scatter over tp, 128 KiB, stream tensor\n",
+                 "stream gather\n", "stream reduce\n", "  # stream send\n", "  # send_recv over pp, 128 KiB, stream recv\n", " s1  #"):
+        check(said in got.stdout, "the graph says no %r" % said)
+
     # what the checker says of a graph that someone edits
     good = run("graph", "recipes/llama3_debug.lua", "--pass", "trace").stdout
     edits = [
