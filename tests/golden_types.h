@@ -209,11 +209,53 @@ TN_UNUSED static void judge(const char *file, const tn_json *j, const char *op, 
                      where, op, text_of(j, "form"), b, a);
 }
 
+/* The quirks of the package (its README.md), each with titan's verdict: in how many rows titan
+ * decides as the package does, in how many otherwise, and how many it cannot express. */
+typedef struct quirk {
+    const char *file, *name;
+    int same, own, left;
+    const char *titan;
+    int is_same, is_own, is_left; /* as counted */
+} quirk;
+
+static quirk *quirks;
+static int n_quirks;
+
+static void count_quirk(const char *file, const tn_json *j, int expressed, int different, int left)
+{
+    const char *name = text_of(j, "quirk");
+    if (!name[0]) return;
+    for (int i = 0; i < n_quirks; i++) {
+        if (strcmp(quirks[i].file, file) || strcmp(quirks[i].name, name)) continue;
+        quirks[i].is_same += expressed - different;
+        quirks[i].is_own += different;
+        quirks[i].is_left += left;
+        return;
+    }
+    TN_CHECK_MSG(false, "%s: quirk %s is not in the table", file, name);
+}
+
+TN_UNUSED static void report_quirks(void)
+{
+    for (int i = 0; i < n_quirks && n_expressed; i++) {
+        const quirk *q = &quirks[i];
+        TN_CHECK_MSG(q->is_same == q->same && q->is_own == q->own && q->is_left == q->left,
+                     "%s: quirk %s: as there %d, titan's own %d, not expressed %d", q->file,
+                     q->name, q->is_same, q->is_own, q->is_left);
+        printf("  quirk: %s: %s: as there %d, titan's own %d, not expressed %d: %s\n", q->file,
+               q->name, q->same, q->own, q->left, q->titan);
+    }
+}
+
 TN_UNUSED static bool one_line(const char *where, const char *text, void (*one)(const tn_json *j))
 {
     const tn_json *j;
+    int before[3] = {n_expressed, n_different, n_skipped};
     if (!TN_CHECK_OK(tn_json_parse(where, text, (int64_t)strlen(text), &j))) return false;
     one(j);
+    if (n_quirks)
+        count_quirk(where, j, n_expressed - before[0], n_different - before[1],
+                    n_skipped - before[2]);
     tn_json_free(j);
     return true;
 }
@@ -227,7 +269,7 @@ TN_UNUSED static void each_line(const char *name, void (*one)(const tn_json *j))
     if (!path) return;
     FILE *f = fopen(path, "r");
     if (!TN_CHECK(f)) return;
-    while (getline(&line, &size, f) > 1 && one_line(path, line, one)) {
+    while (getline(&line, &size, f) > 1 && one_line(name, line, one)) {
     }
     free(line);
     fclose(f);

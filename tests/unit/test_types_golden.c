@@ -6,6 +6,40 @@
 
 static int n_backward;
 
+static quirk ops_quirks[] = {
+    {"ops", "no_gradient_no_flavour", 15, 0, 14,
+     "as there: R and I of a value without gradient are one type", 0, 0, 0},
+    {"ops", "functional_linear", 4, 3, 3,
+     "linear is linear in its input, whatever it is called; a weight is a parameter, never pending",
+     0, 0, 0},
+    {"ops", "addmm_keeps_flavour", 0, 0, 1, "no addmm: linear has no bias", 0, 0, 0},
+    {"ops", "mean_over_cut_dim", 5, 0, 3,
+     "no mean; rmsnorm over a cut dim is refused: its factor must stay whole", 0, 0, 0},
+    {"ops", "cast_of_replicate", 0, 0, 2, "casts are unshard and reduce: no op of the model", 0, 0,
+     0},
+    {"ops", "cast_of_partial", 0, 0, 4, "no cast of P: reduce rounds once, behind the sum", 0, 0,
+     0},
+    {"ops", "not_a_type_error", 0, 0, 3, "no amax, argmax, norm of a vector", 0, 0, 0},
+    {"ops", "random_not_tracked", 0, 0, 4,
+     "no dropout yet; random numbers follow the global element", 0, 0, 0},
+    {"ops", "selection_is_nonlinear", 0, 0, 8, "no where, masked_fill, scatter_add", 0, 0, 0},
+    {"ops", "slice_is_nonlinear", 0, 0, 2,
+     "nothing slices; chunk of a P value is refused but for its reduction", 0, 0, 0},
+    {"ops", "merge_of_size_one", 0, 0, 3, "merge_heads knows its dims, whatever their local size",
+     0, 0, 0},
+    {"ops", "read_from_local_sizes", 0, 0, 2, "sizes are global", 0, 0, 0},
+    {"ops", "split_refused", 0, 1, 2, "a dim declared as heads is split between heads", 0, 0, 0},
+    {"ops", "size_argument_not_scaled", 0, 1, 0, "sizes are global", 0, 0, 0},
+    {"ops", "index_counts_as_operand", 0, 0, 11,
+     "no gather; the ids of an embedding are integers and no operand of its sum", 0, 0, 0},
+    {"ops", "rows_cut", 0, 2, 0, "rows outside the shard contribute zero: P", 0, 0, 0},
+    {"ops", "loss_over_cut_dim", 0, 2, 2, "a cut vocabulary is merged inside the op", 0, 0, 0},
+    {"ops", "like_is_an_op", 0, 0, 10, "no factories: states and inputs are placed", 0, 0, 0},
+    {"ops", "new_reads_local_shape", 0, 0, 2, "no factories: states and inputs are placed", 0, 0,
+     0},
+    {"ops", "unwritten_axis", 2, 0, 0, "a placement names every axis", 0, 0, 0},
+};
+
 static difference ops_differences[] = {
     {"ops", "silu", NULL, "", 1, REFUSED, 0,
      "an axis of size 1 has a type, too: a recipe that is legal there is legal at every size", 0},
@@ -352,6 +386,8 @@ static void one_op(const tn_json *j)
 int main(void)
 {
     differences = ops_differences;
+    quirks = ops_quirks;
+    n_quirks = TN_COUNT(ops_quirks);
     n_differences = TN_COUNT(ops_differences);
     one_line("one row",
              "{\"id\":\"0\",\"op\":\"add\",\"form\":\"x + "
@@ -363,6 +399,7 @@ int main(void)
     n_expressed = 0;
     each_line("ops", one_op);
     report();
+    report_quirks();
     if (n_expressed) printf("  %d gradients have the dual type\n", n_backward);
     return tn_test_done("types_golden");
 }

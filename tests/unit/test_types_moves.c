@@ -5,6 +5,33 @@
 #include "graph/reshard.h"
 #include "tests/golden_types.h"
 
+static quirk move_quirks[] = {
+    {"transitions", "result_unusable", 0, 24, 3,
+     "V has no global meaning: nothing goes there outside local_map", 0, 0, 0},
+    {"transitions", "all_to_all_on_one_dim", 0, 0, 6,
+     "a redistribution keeps its value: S(i) to S(i) moves nothing", 0, 0, 0},
+    {"transitions", "no_op_refused_when_outer", 0, 6, 0,
+     "not innermost is a property of one step: planned", 0, 0, 0},
+    {"transitions", "shard_taken_as_sum", 0, 0, 8,
+     "a source is what the value is, nobody claims it", 0, 0, 0},
+    {"transitions", "local_mode_sees_no_dims", 0, 0, 4, "there is no local mode outside local_map",
+     0, 0, 0},
+    {"transitions", "no_gradient_no_flavour", 0, 0, 6,
+     "as there: R and I of a value without gradient are one type", 0, 0, 0},
+    {"transitions", "shard_taken_as_stack", 0, 0, 2,
+     "a source is what the value is, nobody claims it", 0, 0, 0},
+    {"transitions", "flattened_axis_and_specs", 0, 0, 6, "axes are atomic; several move at once", 0,
+     0, 0},
+    {"transitions", "low_precision_not_asked_for", 0, 0, 1,
+     "sums are made in f32, whatever is asked", 0, 0, 0},
+    {"transitions", "uneven_convert", 0, 0, 0,
+     "rows of values: test_reshard_golden.c; uneven shards are cut by one rule, backward too", 0, 0,
+     0},
+    {"loss", "only_the_method_is_checked", 0, 6, 0,
+     "the loss is I or P on every axis, however backward starts", 0, 0, 0},
+    {"loss", "unwritten_axis", 0, 0, 2, "a placement names every axis", 0, 0, 0},
+};
+
 static difference move_differences[] = {
     {"transitions", "to V", NULL, "not_innermost", 0, REFUSED, 0,
      "V has no global meaning: nothing goes there outside local_map", 0},
@@ -187,6 +214,8 @@ static void one_loss(const tn_json *j)
 int main(void)
 {
     differences = move_differences;
+    quirks = move_quirks;
+    n_quirks = TN_COUNT(move_quirks);
     n_differences = TN_COUNT(move_differences);
     one_line("one row",
              "{\"id\":\"0\",\"mesh\":{\"tp\":2},\"mode\":\"global\",\"call\":\"loss.backward()\","
@@ -196,5 +225,6 @@ int main(void)
     each_line("transitions", one_transition);
     each_line("loss", one_loss);
     report();
+    report_quirks();
     return tn_test_done("types_moves");
 }
