@@ -112,6 +112,13 @@ def tool(name):
     return {"version": done.stdout.decode().splitlines()[0].strip(), "path": path} if done and done.stdout else None
 
 
+def found_tool(name, option):
+    """A tool that says its version on either output."""
+    path = shutil.which(name)
+    done = call([path, option]) if path else None
+    return {"version": done.stdout.decode().strip(), "path": path} if done and done.returncode == 0 else None
+
+
 def python_module(name):
     return {"version": ""} if importlib.util.find_spec(name) else None
 
@@ -168,6 +175,10 @@ def probes(args):
             cc, "#include <xxhash.h>", '"%d.%d.%d%.0d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE, '
             'XXH64("", 0, 0) == 0', [([], ["-lxxhash"])])),
         Probe("ninja", "build", "ninja-build", lambda: tool("ninja")),
+        Probe("libedit", "demo", "libedit-dev", lambda: library(
+            cc, "#include <histedit.h>", '"%d.%d%.0d", LIBEDIT_MAJOR, LIBEDIT_MINOR, history_init() == 0', [([], ["-ledit"])]),
+            "line editing in titan -i"),
+        Probe("Graphviz", "test", "graphviz", lambda: found_tool("dot", "-V"), "the test that draws graphs"),
         Probe("AVX2 kernels", "", "", lambda: found(links(cc, AVX2, ["-mavx2", "-mfma"])), "x86-64 only"),
         Probe("AVX-512 kernels", "", "", lambda: found(links(cc, AVX512, ISAS["avx512"].split())), "x86-64 only"),
         Probe("AVX-512 BF16", "", "", lambda: found(links(cc, AVX512BF16, ISAS["avx512"].split() + ["-mavx512bf16"])),
@@ -270,7 +281,7 @@ def lines_of(title, body):
 
 def config_ninja(args, got):
     """What depends on the machine; included before everything else."""
-    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash"]
+    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash"] + (["libedit"] if got["libedit"] else [])
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
     programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives
@@ -287,7 +298,7 @@ def config_ninja(args, got):
         "ar = ar",
         "python = " + shlex.quote(sys.executable),
         "prefix = " + args.prefix,
-        "lua_cflags = " + lua["cflags"].replace("-I", "-isystem "),
+        "lua_cflags = " + lua["cflags"].replace("-I", "-isystem ") + (" -DTN_HAVE_LIBEDIT" if got["libedit"] else ""),
         "libs = %s -lm -ldl" % " ".join(got[n]["libs"] for n in libs),
         "isa_defs = " + " ".join("-DTN_HAVE_" + i.upper() for i in isas_of(got) + extensions_of(got) if i != "portable"),
         "wordnet = " + args.wordnet,

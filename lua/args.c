@@ -56,7 +56,9 @@ const tn_command tn_commands[] = {
      false, " ", NULL},
     {"import", "titan import FILE.toml", "a TorchTitan configuration as a recipe", 0, INT_MAX,
      false, " ", NULL},
-    {"-i", "titan -i [RECIPE]", "look at a recipe interactively", 0, INT_MAX, false, " ", NULL},
+    {"-i", "titan -i [RECIPE] [section.key=value ...]",
+     "look at a recipe interactively, or run a script from standard input", 0, 1, true,
+     " --world" LUA_OPTIONS, tn_command_repl},
 };
 const int tn_n_commands = TN_COUNT(tn_commands);
 

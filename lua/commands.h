@@ -47,6 +47,7 @@ struct tn_args {
     int64_t max_tokens, top_k, seed; /* generate: 64, 0, 42 */
     double temperature, top_p;       /* 0.8, 1 */
     const char **owned[3];
+    const char *home, *state_home; /* HOME, XDG_STATE_HOME; NULL if not set */
     tn_host_options host; /* for tn_recipe_open: --lua-seconds, --lua-memory, print, overrun */
 };
 
@@ -72,6 +73,7 @@ tn_status tn_command_train(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_plan(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_graph(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_parity(const tn_args *a) TN_MUST_USE;
+tn_status tn_command_repl(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_diff(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_doctor(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_help(const tn_args *a) TN_MUST_USE;

@@ -86,18 +86,19 @@ static void hook(lua_State *L, lua_Debug *ar)
     char place[512];
     (void)ar;
     if (!h->over) {
-        bool late = thread_clock_s() > h->deadline_s;
-        if (h->trapped && !late) {
+        bool late = thread_clock_s() > h->deadline_s, stopped = h->interrupted;
+        if (h->trapped && !late && !stopped) {
             lua_gc(L, LUA_GCCOLLECT);
             h->trapped = false;
             lua_sethook(L, hook, LUA_MASKCOUNT, HOOK_EVERY);
             if (h->used_bytes <= h->o.memory_bytes) return;
-        } else if (!late) {
+        } else if (!late && !stopped) {
             return;
         }
         h->over = true;
         tn_host_place(L, place, sizeof place);
-        (late ? time_text : memory_text)(h, place, h->fail, sizeof h->fail);
+        if (stopped) snprintf(h->fail, sizeof h->fail, "%sinterrupted", place);
+        else (late ? time_text : memory_text)(h, place, h->fail, sizeof h->fail);
         lua_sethook(L, hook, LUA_MASKCOUNT, 1000);
     }
     lua_pushliteral(L, "limit");
@@ -332,6 +333,15 @@ tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg)
     if (--h->depth == 0) watch(h, 0);
     lua_settop(L, top);
     return status_of(h, st);
+}
+
+void tn_host_again(tn_host *h)
+{
+    bool full = h->used_bytes > h->o.memory_bytes / 2;
+    h->over = h->trapped = h->refused = false;
+    h->interrupted = 0;
+    if (full) lua_gc(h->L, LUA_GCCOLLECT); /* in a hook what calls have left on the stack counts */
+    h->fail[0] = 0;
 }
 
 /* ------------------------------------------------------------ life */

@@ -33,6 +33,7 @@ struct tn_host {
     bool starved; /* the machine had no memory */
     bool refused; /* a block was refused because of the limit */
     bool over;    /* a limit was passed: `fail` says where, every call fails from now on */
+    volatile sig_atomic_t interrupted; /* set by a signal: the hook ends the evaluation */
     int depth;    /* of tn_host_call */
     double deadline_s;
     tn_status fail_status;         /* of the final error in `fail` */
@@ -58,6 +59,9 @@ static inline tn_host *tn_host_of(lua_State *L)
 /* Runs fn(L), under the limits, with `arg` as light userdata at index 1. Nothing of the Lua API
  * that may raise is to be called outside of such a function. */
 tn_status tn_host_call(tn_host *h, lua_CFunction fn, void *arg) TN_MUST_USE;
+
+/* After a limit was passed, or an interruption: the state is good for further calls. */
+void tn_host_again(tn_host *h);
 
 /* From a C function called by Lua: raise an error whose text is complete as it stands ("WHERE:
  * WHAT; MEND"). */

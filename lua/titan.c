@@ -81,6 +81,8 @@ static tn_status run(int argc, char **argv, tn_world *world)
     TN_TRY(tn_args_parse(argc, argv, &a));
     a.host.print = print_line;
     a.host.overrun = give_up;
+    a.home = getenv("HOME");
+    a.state_home = getenv("XDG_STATE_HOME");
     tn_status st = tn_world_find(world);
     if (!st && a.ranks > 1 && world->control_fd < 0 && !a.print_config)
         st = launch(&a, world, argv);

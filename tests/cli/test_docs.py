@@ -20,7 +20,7 @@ with temporary() as folder:
                 continue
             words = shlex.split(line.split(" #")[0])
             total += 1
-            got = run(*words[1:], cwd=folder, timeout=300)
+            got = run(*words[1:], cwd=folder, timeout=300, stdin="")
             check(got.returncode == 0, "%s: %s: exit %d: %s" % (page, line.strip(), got.returncode, got.stderr))
 check(total >= 10, "only %d commands in the docs" % total)
 done("docs")

@@ -170,7 +170,7 @@ OTHERS = [
     (["doctor", "training.steps=3"], "command line: training.steps=3: doctor takes no settings; leave it out"),
     (["help", "training.stps"], "command line: help training.stps: no such subject; did you mean training.steps?"),
     (["ckpt", "x", "y"], "command line: ckpt: this build does not have it yet"),
-    (["-i"], "command line: -i: this build does not have it yet"),
+    (["-i", "training.steps=3"], "command line: training.steps=3: settings belong to a recipe"),
     (["graph", "r.lua", "--format", "dot"], "command line: --format dot: this build prints graphs as text only"),
 ]
 
