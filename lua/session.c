@@ -5,6 +5,7 @@
 #include "engine/base/map.h"
 #include "engine/base/text.h"
 #include "engine/init.h"
+#include "graph/meetings.h"
 #include "graph/op.h"
 #include "graph/text.h"
 #include "lua/model.h"
@@ -296,10 +297,12 @@ static tn_status hash_graph(const tn_program *p, tn_hash *h)
     return st;
 }
 
-/* Graphs and actions of all pipeline ranks: every rank has planned them all. */
+/* Graphs, actions and meetings of all pipeline ranks: every rank has planned them all. */
 static tn_status hash_programs(const tn_programs *all, tn_hash *h)
 {
     for (int i = 0; i < all->n; i++) {
+        uint64_t meetings = tn_meetings_hash(all->of[i], 0);
+        tn_hash_add(h, &meetings, sizeof meetings);
         TN_TRY(hash_graph(all->of[i], h));
         tn_hash_add(h, all->of[i]->actions,
                     (size_t)all->of[i]->n_actions * sizeof *all->of[i]->actions);
