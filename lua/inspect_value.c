@@ -169,7 +169,8 @@ static void add_bar(const drawing *q, int dim)
         parts *= size;
         int wide = (int)(BAR / before / size);
         if (wide < 2) {
-            snprintf(label, sizeof label, k ? "" : "dim %d", dim);
+            label[0] = 0;
+            if (!k) snprintf(label, sizeof label, "dim %d", dim);
             tn_text_add(q->out, "  %-6s%s%lld parts by %s\n", label, k ? "each of them in " : "",
                         (long long)size, tn_axis_name(axes[k]));
             continue;
