@@ -30,45 +30,15 @@ static tn_status read_shape(const char *text, tn_value *v)
             text, TN_MAX_RANK);
 }
 
-/* How much of the word the hint of the last error shares, "did you mean 'layers.0.attention'?". */
-static size_t shared(const char *word)
+/* The graphs of all pipeline ranks; in `arena`. */
+static tn_status stages_of(const tn_session *s, tn_arena *arena, tn_inspect_stages *out)
 {
-    const char *hint = strchr(tn_error_text(), '\'');
-    size_t n = 0;
-    while (hint && word[n] && word[n] == hint[1 + n]) n++;
-    return n;
-}
-
-/* Whose graph: that of --rank, else the first pipeline rank that has the value. The rank too. */
-static tn_status find_graph(const tn_args *a, const tn_session *s, const tn_graph **out,
-                            int64_t *rank)
-{
-    int64_t ranks = tn_mesh_ranks(&s->shape.mesh), all = tn_inspect_ranks(&s->shape.mesh);
-    char best[2048] = "";
-    size_t most = 0;
-    int32_t id;
-    if (a->rank >= all)
-        TN_FAIL(TN_BAD_INPUT, "command line: --rank %d: the layout has %lld ranks; 0 to %lld",
-                a->rank, (long long)all, (long long)all - 1);
-    tn_status st = TN_OK;
-    for (int i = 0; i < s->trains.n; i++) {
-        if (a->has_rank && a->rank / ranks != i) continue;
-        *out = s->trains.of[i]->g;
-        *rank = a->has_rank ? a->rank : i * ranks;
-        if (!a->tensor || !(st = tn_inspect_find(*out, a->tensor, &id))) return TN_OK;
-        if (st != TN_BAD_INPUT) return st;
-        if (!best[0] || shared(a->tensor) > most) {
-            most = shared(a->tensor);
-            tn_error_take(best, sizeof best);
-        }
-    }
-    for (int i = 0; i < s->trains.n && a->has_rank; i++)
-        if (!tn_inspect_find(s->trains.of[i]->g, a->tensor, &id))
-            TN_FAIL(TN_BAD_INPUT,
-                    "command line: --tensor %s: lives on ranks %lld to %lld; leave --rank out, or "
-                    "name one of them",
-                    a->tensor, (long long)(i * ranks), (long long)(i * ranks + ranks - 1));
-    return tn_error_give(st, best);
+    void *mem;
+    TN_TRY(tn_arena_alloc(arena, (size_t)s->trains.n * sizeof(tn_graph *), &mem));
+    const tn_graph **graphs = mem;
+    for (int i = 0; i < s->trains.n; i++) graphs[i] = s->trains.of[i]->g;
+    *out = (tn_inspect_stages){graphs, s->trains.n};
+    return TN_OK;
 }
 
 /* What moves: the named value, or a shape; from its own placement, or --from. */
@@ -99,25 +69,31 @@ static tn_status moved_value(const tn_args *a, tn_session *s, const tn_graph *g,
                : TN_OK;
 }
 
-static tn_status move(const tn_args *a, tn_session *s, tn_text *out)
+static tn_status move(const tn_args *a, tn_session *s, const tn_graph *g, int64_t rank,
+                      tn_text *out)
 {
     tn_value v = {0};
     tn_layout to;
-    const tn_graph *g;
-    int64_t rank;
-    TN_TRY(find_graph(a, s, &g, &rank));
     TN_TRY(moved_value(a, s, g, &v));
     TN_TRY(tn_inspect_place(s->recipe, "command line: --to", a->to, v.rank, &to));
     tn_reshard_links links = tn_reshard_guess(&s->shape.mesh, tn_inspect_node(s->recipe));
     return tn_inspect_move(&s->shape.mesh, &links, &v, &to, rank, out);
 }
 
-static tn_status tensor(const tn_args *a, tn_session *s, tn_text *out)
+/* Where a value lies, or how it moves. */
+static tn_status one_value(const tn_args *a, tn_session *s, tn_text *out)
 {
+    tn_inspect_stages stages;
     const tn_graph *g;
+    tn_arena arena = {0};
     int64_t rank;
-    TN_TRY(find_graph(a, s, &g, &rank));
-    return tn_inspect_value(g, a->tensor, rank, out);
+    tn_status st = stages_of(s, &arena, &stages);
+    if (!st) st = tn_inspect_choose(&stages, a->tensor, a->has_rank ? a->rank : -1, &g, &rank);
+    if (!st)
+        st =
+            a->to || a->from ? move(a, s, g, rank, out) : tn_inspect_value(g, a->tensor, rank, out);
+    tn_arena_fini(&arena);
+    return st;
 }
 
 static tn_status answer(const tn_args *a, tn_session *s, tn_text *out)
@@ -130,8 +106,7 @@ static tn_status answer(const tn_args *a, tn_session *s, tn_text *out)
     if ((a->shape || a->dtype) && !a->to)
         TN_FAIL(TN_BAD_INPUT, "command line: %s: of what moves; add --to LAYOUT",
                 a->shape ? "--shape" : "--dtype");
-    if (a->to || a->from) return move(a, s, out);
-    if (a->tensor) return tensor(a, s, out);
+    if (a->tensor || a->to || a->from) return one_value(a, s, out);
     if (a->has_rank) {
         int node = tn_inspect_node(s->recipe);
         tn_inspect_mesh(&s->shape.mesh, node, out);

@@ -42,6 +42,16 @@ tn_status tn_inspect_value(const tn_graph *g, const char *name, int64_t rank,
 /* The value of that name that a boundary would move: the parameter, the module's last result. */
 tn_status tn_inspect_find(const tn_graph *g, const char *name, int32_t *out) TN_MUST_USE;
 
+/* The graphs of all pipeline ranks, one each. */
+typedef struct tn_inspect_stages {
+    const tn_graph *const *graphs;
+    int n;
+} tn_inspect_stages;
+/* Which of them: that of `rank`, or, where rank is below 0, the first that has `name` (NULL: the
+ * first), and its first rank. */
+tn_status tn_inspect_choose(const tn_inspect_stages *s, const char *name, int64_t rank,
+                            const tn_graph **out, int64_t *rank_out) TN_MUST_USE;
+
 /* A placement as `titan graph` prints it, "{dp:0 cp:1 tp:R}", or as a sharding table writes it,
  * "ACT(P)", "{ dp = S(0), cp = R, tp = S(-1) }". `where` starts the message. */
 tn_status tn_inspect_place(tn_recipe *r, const char *where, const char *text, int rank,
@@ -57,7 +67,7 @@ tn_status tn_inspect_move(const tn_mesh *mesh, const tn_reshard_links *links, co
  * struct must outlive the table. */
 typedef struct tn_inspect {
     tn_recipe *recipe;
-    const tn_graph *g;
+    tn_inspect_stages stages;
     tn_text text; /* what the last call returned; tn_text_fini when all is over */
 } tn_inspect;
 void tn_inspect_push(lua_State *L, tn_inspect *q);

@@ -19,22 +19,29 @@ static int answer(lua_State *L, tn_inspect *q, tn_status st)
     return 1;
 }
 
+static const tn_mesh *mesh_of(const tn_inspect *q)
+{
+    return &q->stages.graphs[0]->mesh;
+}
+
 static int mesh(lua_State *L)
 {
     tn_inspect *q = self(L);
     int node = tn_inspect_node(q->recipe);
     bool one = !lua_isnoneornil(L, 1);
     lua_Integer rank = one ? luaL_checkinteger(L, 1) : 0;
-    tn_inspect_mesh(&q->g->mesh, node, &q->text);
-    return answer(L, q, one ? tn_inspect_rank(&q->g->mesh, node, rank, &q->text) : TN_OK);
+    tn_inspect_mesh(mesh_of(q), node, &q->text);
+    return answer(L, q, one ? tn_inspect_rank(mesh_of(q), node, rank, &q->text) : TN_OK);
 }
 
 static int layout(lua_State *L)
 {
     tn_inspect *q = self(L);
     const char *name = luaL_checkstring(L, 1);
-    lua_Integer rank = luaL_optinteger(L, 2, 0);
-    return answer(L, q, tn_inspect_value(q->g, name, rank, &q->text));
+    int64_t rank = luaL_optinteger(L, 2, -1);
+    const tn_graph *g;
+    tn_status st = tn_inspect_choose(&q->stages, name, rank, &g, &rank);
+    return answer(L, q, st ? st : tn_inspect_value(g, name, rank, &q->text));
 }
 
 static void check_shape(lua_State *L, tn_value *v)
@@ -62,15 +69,16 @@ static int move(lua_State *L)
     bool shape = lua_istable(L, 1);
     const char *name = shape ? NULL : luaL_checkstring(L, 1), *goal = luaL_checkstring(L, 2),
                *from = shape ? luaL_checkstring(L, 3) : luaL_optstring(L, 3, NULL);
-    lua_Integer rank = luaL_optinteger(L, 4, 0);
-    luaL_argcheck(L, rank >= 0 && rank < tn_inspect_ranks(&q->g->mesh), 4, "no such rank");
+    int64_t rank = luaL_optinteger(L, 4, -1);
+    const tn_graph *g;
     if (shape) check_shape(L, &v);
-    else if (!(st = tn_inspect_find(q->g, name, &id))) v = q->g->values[id];
+    st = tn_inspect_choose(&q->stages, name, rank, &g, &rank);
+    if (!st && name && !(st = tn_inspect_find(g, name, &id))) v = g->values[id];
     if (!st && from) st = tn_inspect_place(q->recipe, "move: from", from, v.rank, &v.layout);
     if (!st) st = tn_inspect_place(q->recipe, "move: to", goal, v.rank, &to);
     if (st) return tn_host_raise(L, st);
-    tn_reshard_links links = tn_reshard_guess(&q->g->mesh, tn_inspect_node(q->recipe));
-    return answer(L, q, tn_inspect_move(&q->g->mesh, &links, &v, &to, rank, &q->text));
+    tn_reshard_links links = tn_reshard_guess(mesh_of(q), tn_inspect_node(q->recipe));
+    return answer(L, q, tn_inspect_move(mesh_of(q), &links, &v, &to, rank, &q->text));
 }
 
 void tn_inspect_push(lua_State *L, tn_inspect *q)

@@ -83,6 +83,54 @@ tn_status tn_inspect_find(const tn_graph *g, const char *name, int32_t *out)
     return st;
 }
 
+/* How much of the word the hint of the last error shares, "did you mean 'layers.0.attention'?". */
+static size_t shared(const char *word)
+{
+    const char *hint = strchr(tn_error_text(), '\'');
+    size_t n = 0;
+    while (hint && word[n] && word[n] == hint[1 + n]) n++;
+    return n;
+}
+
+/* The nearest of all the hints. */
+static tn_status search(const tn_inspect_stages *s, const char *name, int *at)
+{
+    char best[2048] = "";
+    size_t most = 0;
+    int32_t id;
+    for (int i = 0; i < s->n; i++) {
+        *at = i;
+        tn_status st = name ? tn_inspect_find(s->graphs[i], name, &id) : TN_OK;
+        if (st != TN_BAD_INPUT) return st;
+        if (best[0] && shared(name) <= most) continue;
+        most = shared(name);
+        tn_error_take(best, sizeof best);
+    }
+    return tn_error_give(TN_BAD_INPUT, best);
+}
+
+tn_status tn_inspect_choose(const tn_inspect_stages *s, const char *name, int64_t rank,
+                            const tn_graph **out, int64_t *rank_out)
+{
+    int64_t ranks = tn_mesh_ranks(&s->graphs[0]->mesh);
+    int at = (int)(rank / ranks), has;
+    if (rank >= ranks * s->n)
+        TN_FAIL(TN_BAD_INPUT, "rank %lld: the layout has %lld ranks; 0 to %lld", (long long)rank,
+                (long long)(ranks * s->n), (long long)(ranks * s->n - 1));
+    TN_TRY(search(s, name, &has));
+    if (rank < 0) at = has;
+    int32_t id;
+    if (name && at != has && tn_inspect_find(s->graphs[at], name, &id))
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: lives on ranks %lld to %lld, not on rank %lld; ask without a rank, or one of "
+                "them",
+                name, (long long)(has * ranks), (long long)(has * ranks + ranks - 1),
+                (long long)rank);
+    *out = s->graphs[at];
+    *rank_out = rank < 0 ? at * ranks : rank;
+    return TN_OK;
+}
+
 /* ------------------------------------------------------------ slices */
 
 typedef struct slice {

@@ -207,13 +207,51 @@ static int in_lua(lua_State *L)
         "bad('no parameter', inspect.layout, 'nrm.weight')\n"
         "bad('extents', inspect.move, {}, 'SEQ', 'SEQ')\n"
         "bad('at least 1', inspect.move, { 0 }, 'SEQ', 'SEQ')\n"
-        "bad('no such rank', inspect.move, 'norm.weight', 'param(R)', nil, 8)\n"
+        "bad('has 8 ranks', inspect.move, 'norm.weight', 'param(R)', nil, 8)\n"
         "bad('is no placement', inspect.move, 'norm.weight', 'param(')\n";
     tn_inspect *q = lua_touserdata(L, 1);
     if (luaL_loadbuffer(L, code, sizeof code - 1, "=test")) return lua_error(L);
     tn_inspect_push(L, q);
     lua_call(L, 1, 0);
     return 0;
+}
+
+/* Two stages, cut by hand: who has what, and what is said where nobody has it. */
+static void test_stages(void)
+{
+    fixture f[2] = {{0}};
+    const tn_graph *graphs[2], *g;
+    int64_t rank;
+    static const char *const models[2] = {"return require('titan').recipe { model = "
+                                          "require('models.llama3').debug { n_layers = 1 } }",
+                                          model};
+    tn_trace_options o = options_of(TN_TRACE_TRAIN, true);
+    o.mesh = (tn_mesh){2, {1, 2, 1, 2}};
+    o.chunk_rows = o.rows;
+    for (int i = 0; i < 2; i++) {
+        if (!TN_CHECK_OK(trace_with(models[i], &o, &f[i]))) return;
+        graphs[i] = f[i].t.g;
+    }
+    tn_inspect_stages s = {graphs, 2};
+    TN_CHECK_OK(tn_inspect_choose(&s, "norm.weight", -1, &g, &rank));
+    TN_CHECK(g == graphs[0] && rank == 0);
+    TN_CHECK_OK(tn_inspect_choose(&s, "layers.1.ffn_norm", -1, &g, &rank));
+    TN_CHECK(g == graphs[1] && rank == 4);
+    TN_CHECK_OK(tn_inspect_choose(&s, "layers.1.ffn_norm", 6, &g, &rank));
+    TN_CHECK(g == graphs[1] && rank == 6);
+    TN_CHECK_OK(tn_inspect_choose(&s, "norm.weight", 5, &g, &rank)); /* both have it */
+    TN_CHECK(g == graphs[1] && rank == 5);
+    TN_CHECK_OK(tn_inspect_choose(&s, NULL, 7, &g, &rank));
+    TN_CHECK(g == graphs[1] && rank == 7);
+    TN_CHECK_FAILS(tn_inspect_choose(&s, "layers.1.ffn_norm", 3, &g, &rank), TN_BAD_INPUT,
+                   "lives on ranks 4 to 7, not on rank 3");
+    TN_CHECK_FAILS(tn_inspect_choose(&s, "layers.1.fnn_norm", -1, &g, &rank), TN_BAD_INPUT,
+                   "did you mean 'layers.1.ffn_norm'?");
+    TN_CHECK_FAILS(tn_inspect_choose(&s, "layers.0.fnn_norm", -1, &g, &rank), TN_BAD_INPUT,
+                   "did you mean 'layers.0.ffn_norm'?");
+    TN_CHECK_FAILS(tn_inspect_choose(&s, "norm.weight", 8, &g, &rank), TN_BAD_INPUT,
+                   "has 8 ranks; 0 to 7");
+    for (int i = 0; i < 2; i++) fini(&f[i]);
 }
 
 static tn_status every_alloc(void *arg)
@@ -232,8 +270,10 @@ int main(void)
     o.chunk_rows = o.rows;
     test_mesh();
     test_meshes();
+    test_stages();
     if (TN_CHECK_OK(trace_with(model, &o, &f))) {
-        tn_inspect q = {.recipe = f.r, .g = f.t.g};
+        const tn_graph *graphs[1] = {f.t.g};
+        tn_inspect q = {.recipe = f.r, .stages = {graphs, 1}};
         test_values(f.t.g);
         test_slices(f.t.g);
         test_moves(f.r);
