@@ -174,6 +174,11 @@ def probes(args):
         Probe("xxhash", "build", "libxxhash-dev", lambda: library(
             cc, "#include <xxhash.h>", '"%d.%d.%d%.0d", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE, '
             'XXH64("", 0, 0) == 0', [([], ["-lxxhash"])])),
+        Probe("PCRE2", "build", "libpcre2-dev", lambda: library(
+            cc, "#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>", '"%d.%d%.0d", PCRE2_MAJOR, PCRE2_MINOR, '
+            'pcre2_config(PCRE2_CONFIG_UNICODE, NULL) < 0', pkg_config("libpcre2-8", [([], ["-lpcre2-8"])]))),
+        Probe("utf8proc", "build", "libutf8proc-dev", lambda: library(
+            cc, "#include <utf8proc.h>", '"%s", utf8proc_version()', [([], ["-lutf8proc"])])),
         Probe("ninja", "build", "ninja-build", lambda: tool("ninja")),
         Probe("libedit", "demo", "libedit-dev", lambda: library(
             cc, "#include <histedit.h>", '"%d.%d%.0d", LIBEDIT_MAJOR, LIBEDIT_MINOR, history_init() == 0', [([], ["-ledit"])]),
@@ -281,7 +286,7 @@ def lines_of(title, body):
 
 def config_ninja(args, got):
     """What depends on the machine; included before everything else."""
-    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash"] + (["libedit"] if got["libedit"] else [])
+    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash", "PCRE2", "utf8proc"] + (["libedit"] if got["libedit"] else [])
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
     programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives

@@ -35,14 +35,16 @@ const tn_command tn_commands[] = {
     {"diff", "titan diff RUN_A RUN_B",
      "compare two dump folders: IDENTICAL, or the first step and quantity that differs", 2, 2,
      false, " ", tn_command_diff},
+    {"tokenize", "titan tokenize TOKENIZER.json [FILE ...]",
+     "text to token ids and back; each line of standard input or the files is a text", 1, INT_MAX,
+     false, " --jsonl --special --decode --literal --skip-special --whole --threads ",
+     tn_command_tokenize},
     {"doctor", "titan doctor",
      "what this build and this machine offer, and why the rest is not used", 0, 0, false, " ",
      tn_command_doctor},
     {"help", "titan help [COMMAND|SECTION|KEY|OP]", "this text, or one subject", 0, 1, false, " ",
      tn_command_help},
     {"version", "titan --version", "the version", 0, 0, false, " ", tn_command_version},
-    {"tokenize", "titan tokenize TOKENIZER.json", "text to token ids", 0, INT_MAX, false, " ",
-     NULL},
     {"data", "titan data build|info|show ...", "token files", 0, INT_MAX, false, " ", NULL},
     {"generate", "titan generate FOLDER --prompt TEXT [section.key=value ...]",
      "sample from a Hugging Face folder, also a run's final/", 1, 1, true,
@@ -87,6 +89,13 @@ const tn_option tn_options[] = {
     {"--module", "PATH", "only nodes of this module"},
     {"--dump-to", "DIR", "write the graph behind every pass into this folder"},
     {"--dump-pass", "RE", "only passes whose name matches"},
+    {"--jsonl", NULL, "a line is an object: \"text\" in and \"ids\" out, or the reverse"},
+    {"--special", NULL, "with the ids that the template puts around a text"},
+    {"--decode", NULL, "ids to text"},
+    {"--literal", NULL, "\"<|eot|>\" in a text is text, not the special token"},
+    {"--skip-special", NULL, "leave special tokens out of decoded text"},
+    {"--whole", NULL, "a file, not each of its lines, is a text"},
+    {"--threads", "N", "threads (all cores)"},
     {"--lua-seconds", "S", "processor time that a recipe may take (10)"},
     {"--lua-memory", "MIB", "memory that a recipe may take (256)"},
 };
@@ -157,6 +166,9 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
         TN_TRY(read_int(name, value, 0, 1 << 20, &v));
         a->rank = (int)v;
         a->has_rank = true;
+    } else if (strcmp(name, "--threads") == 0) {
+        TN_TRY(read_int(name, value, 1, 1024, &v));
+        a->threads = (int)v;
     } else if (strcmp(name, "--lua-memory") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &v));
         a->host.memory_bytes = v << 20;
@@ -178,6 +190,12 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     if (!done) TN_TRY(set_sampling(a, name, value, &done));
     if (done) return TN_OK;
     if (strcmp(name, "--json") == 0) a->json = true;
+    else if (strcmp(name, "--jsonl") == 0) a->jsonl = true;
+    else if (strcmp(name, "--special") == 0) a->special = true;
+    else if (strcmp(name, "--decode") == 0) a->decode = true;
+    else if (strcmp(name, "--literal") == 0) a->literal = true;
+    else if (strcmp(name, "--skip-special") == 0) a->skip_special = true;
+    else if (strcmp(name, "--whole") == 0) a->whole = true;
     else if (strcmp(name, "--print-config") == 0) a->print_config = true;
     else if (strcmp(name, "--out") == 0) a->out = value;
     else if (strcmp(name, "--log-ranks") == 0) a->log_ranks = value;

@@ -9,6 +9,8 @@
 #include "engine/base/pool.h"
 #include "engine/base/text.h"
 #include "engine/base/where.h"
+#include "engine/regex.h"
+#include "engine/unicode.h"
 #include "kernels/cpu/isa.h"
 #include "lua/line.h"
 
@@ -113,10 +115,11 @@ static void tell_memory(void)
 
 static void tell_libraries(void)
 {
-    printf("%-14s Lua %s, %s, %s\n", "libraries", tn_host_lua_version(), tn_json_library(),
-           tn_hash_library());
+    printf("%-14s Lua %s, %s, %s, %s, %s\n", "libraries", tn_host_lua_version(), tn_json_library(),
+           tn_hash_library(), tn_regex_library(), tn_unicode_library());
     printf("%-14s %s\n", "line editor",
-           tn_line_editor() ? tn_line_editor() : "none (libedit was not there when this was built)");
+           tn_line_editor() ? tn_line_editor()
+                            : "none (libedit was not there when this was built)");
     say("  BLAS", "not used: titan's own kernels keep the order of sums (`ninja bench` compares "
                   "with OpenBLAS, BLIS, oneDNN)");
     say("  HDF5", "not used: checkpoints are not in this build yet");

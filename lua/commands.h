@@ -40,6 +40,8 @@ struct tn_args {
     int64_t world;         /* --world; 0 if not given */
     int rank;              /* --rank; 0 */
     bool has_rank, json, print_config;
+    bool jsonl, special, decode, literal, skip_special, whole; /* of tokenize */
+    int threads;                                               /* --threads; 0 if not given */
     const char *out, *format, *pass, *module, *dump_to, *dump_pass, *tensor, *from, *to, *shape,
         *dtype;           /* NULL if not given; format "text" */
     const char **prompts; /* --prompt, as often as it is given */
@@ -75,6 +77,7 @@ tn_status tn_command_graph(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_parity(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_repl(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_diff(const tn_args *a) TN_MUST_USE;
+tn_status tn_command_tokenize(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_doctor(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_help(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_generate(const tn_args *a) TN_MUST_USE;

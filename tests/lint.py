@@ -32,6 +32,7 @@ DOORS = {
     r"mpi\.h": "engine/mpi.c",
     r"nccl\.h": "engine/nccl.c",
     r"pcre2\.h": "engine/regex.c",
+    r"utf8proc\.h": "engine/unicode.c",
     r"zlib\.h|zstd\.h": "engine/inflate.c",
     r"cuda.*\.h|cublas.*\.h|cudnn.*\.h": "kernels/cuda/",
     r"cblas\.h|blis.*\.h|mkl.*\.h|dnnl.*\.h|oneapi/.*": "kernels/cpu/blas.c",

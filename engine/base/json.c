@@ -73,7 +73,8 @@ static const char *one_line(json_error_t *error)
     return error->text;
 }
 
-tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn_json **out)
+static tn_status parse(const char *where, const char *text, int64_t n, size_t flags,
+                       const tn_json **out)
 {
     json_error_t error;
     if (n > TN_JSON_MAX_BYTES)
@@ -82,7 +83,8 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
     TN_TRY(check_depth(where, text, n));
     json_set_alloc_funcs(take, tn_free);
     starved = false;
-    json_t *j = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    json_t *j =
+        json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &error);
     if (starved) {
         json_decref(j);
         TN_FAIL(TN_FAILED, "%s: memory: cannot hold %s of JSON", where, tn_text_bytes(n).s);
@@ -92,6 +94,16 @@ tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn
                 error.line, error.column, error.position, one_line(&error));
     *out = tree(j);
     return TN_OK;
+}
+
+tn_status tn_json_parse(const char *where, const char *text, int64_t n, const tn_json **out)
+{
+    return parse(where, text, n, 0, out);
+}
+
+tn_status tn_json_parse_data(const char *where, const char *text, int64_t n, const tn_json **out)
+{
+    return parse(where, text, n, JSON_ALLOW_NUL, out);
 }
 
 tn_status tn_json_read(const char *path, const tn_json **out)
@@ -157,6 +169,12 @@ const tn_json *tn_json_at(const tn_json *array, int64_t i)
 
 const char *tn_json_string(const tn_json *j)
 {
+    return json_string_value(value(j));
+}
+
+const char *tn_json_bytes(const tn_json *j, int64_t *n)
+{
+    *n = (int64_t)json_string_length(value(j));
     return json_string_value(value(j));
 }
 

@@ -35,6 +35,10 @@ const char *tn_json_library(void); /* "jansson 2.14": what was built with */
 tn_status tn_json_parse(const char *where, const char *text, int64_t n,
                         const tn_json **out) TN_MUST_USE;
 tn_status tn_json_read(const char *path, const tn_json **out) TN_MUST_USE;
+
+/* The same where strings are data: values may hold "\u0000". Ask tn_json_bytes for them. */
+tn_status tn_json_parse_data(const char *where, const char *text, int64_t n,
+                             const tn_json **out) TN_MUST_USE;
 void tn_json_free(const tn_json *root); /* NULL is fine; roots only */
 
 /* Every function takes NULL as "absent": tn_json_string(tn_json_find(o, "key")) is safe. */
@@ -43,9 +47,10 @@ const char *tn_json_kind_name(tn_json_kind kind); /* "a number", "an object": fo
 int64_t tn_json_count(const tn_json *j);          /* elements or keys; 0 for the rest */
 const tn_json *tn_json_find(const tn_json *object, const char *key);
 const tn_json *tn_json_at(const tn_json *array, int64_t i);
-const char *tn_json_string(const tn_json *j);       /* NULL if it is no string */
-bool tn_json_int(const tn_json *j, int64_t *out);   /* written without point and exponent */
-bool tn_json_number(const tn_json *j, double *out); /* INT or REAL */
+const char *tn_json_string(const tn_json *j);            /* NULL if it is no string */
+const char *tn_json_bytes(const tn_json *j, int64_t *n); /* with its length; NULL, 0 */
+bool tn_json_int(const tn_json *j, int64_t *out);        /* written without point and exponent */
+bool tn_json_number(const tn_json *j, double *out);      /* INT or REAL */
 bool tn_json_bool(const tn_json *j, bool *out);
 
 /* The pairs of an object in the order of the text:

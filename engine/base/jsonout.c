@@ -4,17 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-static void quote(tn_text *t, const char *text)
+static void quote(tn_text *t, const char *text, int64_t left)
 {
-    const unsigned char *s = (const unsigned char *)text;
+    const char *s = text, *end = text + left;
     tn_text_put(t, "\"", 1);
-    while (*s) {
-        int n = tn_text_sequence((const char *)s);
+    while (s < end) {
+        int n = tn_text_sequence(s);
         if (n == 0) tn_text_put(t, "\xef\xbf\xbd", 3);
         else if (*s == '"' || *s == '\\') tn_text_add(t, "\\%c", *s);
         else if (*s == '\n') tn_text_put(t, "\\n", 2);
-        else if (*s < 0x20) tn_text_add(t, "\\u%04x", *s);
-        else tn_text_put(t, (const char *)s, (size_t)n);
+        else if ((unsigned char)*s < 0x20) tn_text_add(t, "\\u%04x", *s);
+        else tn_text_put(t, s, (size_t)n);
         s += n ? n : 1;
     }
     tn_text_put(t, "\"", 1);
@@ -32,7 +32,7 @@ static void before(tn_jsonout *w, const char *key)
     if (w->filled) tn_text_put(w->text, w->indent ? "," : ", ", w->indent ? 1 : 2);
     if (w->depth) new_line(w);
     if (key) {
-        quote(w->text, key);
+        quote(w->text, key, (int64_t)strlen(key));
         tn_text_put(w->text, ": ", 2);
     }
     w->filled = true;
@@ -59,8 +59,14 @@ void tn_jsonout_close(tn_jsonout *w)
 void tn_jsonout_string(tn_jsonout *w, const char *key, const char *s)
 {
     before(w, key);
-    if (s) quote(w->text, s);
+    if (s) quote(w->text, s, (int64_t)strlen(s));
     else tn_text_put(w->text, "null", 4);
+}
+
+void tn_jsonout_bytes(tn_jsonout *w, const char *key, const char *s, int64_t n)
+{
+    before(w, key);
+    quote(w->text, s, n);
 }
 
 void tn_jsonout_int(tn_jsonout *w, const char *key, int64_t n)

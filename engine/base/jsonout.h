@@ -28,7 +28,9 @@ typedef struct tn_jsonout {
 
 void tn_jsonout_open(tn_jsonout *w, const char *key, char bracket); /* '{' or '[' */
 void tn_jsonout_close(tn_jsonout *w);
-void tn_jsonout_string(tn_jsonout *w, const char *key, const char *s); /* NULL: null */
+void tn_jsonout_string(tn_jsonout *w, const char *key, const char *s);           /* NULL: null */
+/* The same of n bytes and a NUL behind them; a NUL among them becomes \u0000. */
+void tn_jsonout_bytes(tn_jsonout *w, const char *key, const char *s, int64_t n);
 void tn_jsonout_int(tn_jsonout *w, const char *key, int64_t n);
 void tn_jsonout_double(tn_jsonout *w, const char *key, double x);
 void tn_jsonout_float(tn_jsonout *w, const char *key, float x);
