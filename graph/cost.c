@@ -71,13 +71,14 @@ tn_cost tn_cost_of(const tn_graph *g)
 
 /* ------------------------------------------------------------ seconds */
 
-/* H100: products at 70 % of 989 TFLOP/s at best, memory at 90 % of 3.35 TB/s. A core of today's
- * CPUs: 88 GFLOP/s, its share of memory. */
+/* H100: products at 73 % of 989 TFLOP/s at best, memory at 90 % of 3.35 TB/s. A core of today's
+ * CPUs: 105 GFLOP/s, 12 GB/s (steps of tests/bench/tiny.lua and 110m.lua, one thread: 6 % and 1 %
+ * off). */
 tn_cost_machine tn_cost_guess(const tn_mesh *mesh, bool gpu, int ranks_per_node)
 {
     tn_cost_machine m = {.links = tn_reshard_guess(mesh, ranks_per_node), .gpu = gpu};
-    m.flops_per_s = gpu ? 989e12 * 0.73 : 88e9;
-    m.bytes_per_s = gpu ? 3.35e12 : 8e9;
+    m.flops_per_s = gpu ? 989e12 * 0.73 : 105e9;
+    m.bytes_per_s = gpu ? 3.35e12 : 12e9;
     m.start_s = gpu ? 3e-6 : 1e-6;
     m.steal = gpu ? 0.1 : 0;
     for (int a = 0; a < TN_N_AXES && !gpu; a++)
