@@ -88,6 +88,7 @@ typedef struct tn_schedule_type {
     bool v_style;                                   /* else stage s lies on rank s mod n_ranks */
     int32_t min_stages, max_stages, default_stages; /* per rank; max 0: any */
     bool whole_rounds; /* with several stages per rank, ranks must divide microbatches */
+    bool grows;        /* saved sets grow with the number of microbatches */
 } tn_schedule_type;
 
 const tn_schedule_type *tn_schedule_type_at(int i); /* NULL behind the last */

@@ -140,13 +140,13 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {{"1F1B", false, false, 1, 1, 1, false}, one_f_one_b},
-    {{"GPipe", false, false, 1, 1, 1, false}, breadth_first},
-    {{"Interleaved1F1B", false, false, 2, 0, 2, true}, interleaved},
-    {{"LoopedBFS", false, false, 2, 0, 2, false}, breadth_first},
-    {{"ZBH1", true, false, 1, 1, 1, false}, zero_bubble},
-    {{"InterleavedZeroBubble", true, false, 1, 0, 2, true}, zero_bubble},
-    {{"ZBVZeroBubble", true, true, 2, 2, 2, false}, vee_shaped},
+    {{"1F1B", false, false, 1, 1, 1, false, false}, one_f_one_b},
+    {{"GPipe", false, false, 1, 1, 1, false, true}, breadth_first},
+    {{"Interleaved1F1B", false, false, 2, 0, 2, true, false}, interleaved},
+    {{"LoopedBFS", false, false, 2, 0, 2, false, true}, breadth_first},
+    {{"ZBH1", true, false, 1, 1, 1, false, false}, zero_bubble},
+    {{"InterleavedZeroBubble", true, false, 1, 0, 2, true, false}, zero_bubble},
+    {{"ZBVZeroBubble", true, true, 2, 2, 2, false, false}, vee_shaped},
 };
 
 const tn_schedule_type *tn_schedule_type_at(int i)

@@ -121,6 +121,16 @@ static tn_status forward_lists(const tn_schedule *one, int32_t n, tn_schedule **
     return TN_OK;
 }
 
+/* Of a step. Where the schedule keeps no more for more microbatches, the forwards of a step are one
+ * run of it: the pipeline fills and drains once. */
+static tn_status whole_step(const tn_schedule *one, const tn_schedule_options *o, bool grows,
+                            int32_t rounds, tn_schedule **out)
+{
+    tn_schedule_options all = *o;
+    all.n_microbatches *= rounds;
+    return grows ? repeat(one, rounds, out) : tn_schedule_generate(&all, out);
+}
+
 static tn_status make_lists(const tn_recipe *r, const tn_shape *shape, bool forward_only,
                             bool canonical, int32_t stages_per_rank, tn_schedule *table,
                             tn_schedule **out)
@@ -132,6 +142,12 @@ static tn_status make_lists(const tn_recipe *r, const tn_shape *shape, bool forw
                              .stages_per_rank = stages_per_rank,
                              .n_microbatches = each};
     tn_schedule_report report;
+    const tn_schedule_type *type;
+    bool grows = true;
+    if (!table) {
+        TN_TRY(tn_schedule_type_of(o.name, &type));
+        grows = type->grows;
+    }
     if (table)
         TN_TRY(tn_schedule_fits(table, tn_recipe_is_set(r, CSV) ? CSV : KEY "schedule",
                                 shape->mesh.pp, each));
@@ -139,8 +155,8 @@ static tn_status make_lists(const tn_recipe *r, const tn_shape *shape, bool forw
     tn_status st = tn_schedule_simulate(one, NULL, canonical, &report);
     if (!st) {
         tn_schedule_report_fini(&report);
-        st = forward_only ? forward_lists(one, n, out) : repeat(one, (int32_t)shape->rounds, out);
-        if (st) tn_schedule_destroy(*out);
+        st = forward_only ? forward_lists(one, n, out)
+                          : whole_step(one, &o, grows, (int32_t)shape->rounds, out);
     }
     if (one != table) tn_schedule_destroy(one);
     return st;

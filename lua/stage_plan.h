@@ -1,7 +1,8 @@
 /* stage_plan.h - from the recipe's pipeline keys to stages and action lists.
  *
  * A step is `rounds` forwards of local_batch_size rows, each cut into microbatches of
- * pipeline_parallel_microbatch_size; the schedule's lists are for one of them and repeat. */
+ * pipeline_parallel_microbatch_size. GPipe, breadth-first lists and tables are for one of them and
+ * repeat, which bounds what is saved; the other schedules run once over all of them. */
 #ifndef TN_LUA_STAGE_PLAN_H
 #define TN_LUA_STAGE_PLAN_H
 #include "graph/schedule.h"
