@@ -1,11 +1,12 @@
 /* cmd_generate.c - `titan generate FOLDER --prompt TEXT`: continues prompts with the model of a
  * Hugging Face folder.
  *
- * Without a tokenizer in the folder a model of at least 256 ids reads and writes bytes. A row ends
+ * The folder's tokenizer.json reads and writes the text; without one the ids are bytes. A row ends
  * at an end-of-text id, or when --max-tokens are added. */
 #include "engine/base/file.h"
 #include "engine/base/json.h"
 #include "engine/base/jsonout.h"
+#include "engine/encoder.h"
 #include "engine/sample.h"
 #include "lua/commands.h"
 #include "lua/decoder.h"
@@ -26,6 +27,8 @@ typedef struct generation {
     const tn_args *a;
     tn_recipe *recipe;
     tn_decoder *decoder;
+    tn_tokenizer *tokenizer; /* NULL: bytes */
+    tn_encoder *encoder;
     tn_arena arena;
     sequence *rows;
     int64_t n_rows, vocab, longest; /* tokens of the longest prompt */
@@ -80,9 +83,37 @@ static tn_status read_ends(generation *q)
 
 /* ------------------------------------------------------------ text and ids */
 
+static tn_status open_tokenizer(generation *q)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer.json", q->a->paths[0]);
+    if (!tn_file_exists(path)) return TN_OK;
+    TN_TRY(tn_tokenizer_open(path, &q->tokenizer));
+    return tn_encoder_create(q->tokenizer, &q->encoder);
+}
+
+static tn_status keep_ids(generation *q, const int32_t *ids, int64_t n, sequence *s)
+{
+    void *mem;
+    TN_TRY(tn_arena_alloc(&q->arena, (size_t)(n + q->a->max_tokens) * sizeof(int32_t), &mem));
+    *s = (sequence){.ids = mem, .n = n, .n_prompt = n};
+    memcpy(s->ids, ids, (size_t)n * sizeof *ids);
+    return TN_OK;
+}
+
 static tn_status encode(generation *q, const char *text, int64_t n, sequence *s)
 {
     void *mem;
+    if (q->tokenizer) {
+        tn_ids ids = {0};
+        tn_status st = tn_encoder_encode(q->encoder, text, n, TN_ENCODE_TEMPLATE, &ids);
+        if (!st && !ids.n)
+            st = tn_error(TN_BAD_INPUT, "command line: --prompt: it has no token; give a text to "
+                                        "continue");
+        if (!st) st = keep_ids(q, ids.items, ids.n, s);
+        tn_ids_fini(&ids);
+        return st;
+    }
     if (n < 1)
         TN_FAIL(TN_BAD_INPUT, "command line: --prompt: it is empty; give a text to continue");
     TN_TRY(tn_arena_alloc(&q->arena, (size_t)(n + q->a->max_tokens) * sizeof(int32_t), &mem));
@@ -93,7 +124,7 @@ static tn_status encode(generation *q, const char *text, int64_t n, sequence *s)
 
 static tn_status decode(const generation *q, const int32_t *ids, int64_t n, tn_text *out)
 {
-    (void)q;
+    if (q->tokenizer) return tn_tokenizer_decode(q->tokenizer, ids, n, true, out);
     for (int64_t i = 0; i < n; i++) {
         char byte = (char)ids[i];
         if (ids[i] < 256) tn_text_put(out, &byte, 1);
@@ -275,6 +306,7 @@ static tn_status generate(generation *q)
 {
     TN_TRY(open_recipe(q));
     TN_TRY(read_ends(q));
+    TN_TRY(open_tokenizer(q));
     TN_TRY(read_prompts(q));
     TN_TRY(check_length(q));
     TN_TRY(tn_decoder_open(q->recipe, q->n_rows, q->longest + q->a->max_tokens, q->a->paths[0],
@@ -284,8 +316,8 @@ static tn_status generate(generation *q)
         for (int64_t i = 0; i < q->rows[r].n; i++)
             if (q->rows[r].ids[i] >= q->vocab)
                 TN_FAIL(TN_BAD_INPUT,
-                        "%s: the prompt has token %d, the model's vocabulary ends at %lld; put the "
-                        "model's tokenizer.json into the folder",
+                        "%s: the prompt has token %d, the model's vocabulary ends at %lld; its "
+                        "tokenizer.json belongs into the folder",
                         q->a->paths[0], q->rows[r].ids[i], (long long)q->vocab);
     tn_text text = {0};
     tn_status st = run(q, &text);
@@ -300,6 +332,8 @@ tn_status tn_command_generate(const tn_args *a)
     generation q = {.a = a};
     tn_status st = generate(&q);
     tn_decoder_close(q.decoder);
+    tn_encoder_destroy(q.encoder);
+    tn_tokenizer_close(q.tokenizer);
     tn_recipe_close(q.recipe);
     tn_arena_fini(&q.arena);
     return st;

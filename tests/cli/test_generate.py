@@ -2,6 +2,7 @@
 """titan generate: the same tokens alone and in a batch, on any threads and instruction set; seeds; every wrong input one line."""
 import json
 import os
+import shutil
 
 from testing import check, done, golden, run, temporary
 
@@ -56,4 +57,26 @@ with temporary() as folder:
         f.write("{}")
     got = run("generate", folder, "--prompt", "a")
     check(got.returncode == 2 and got.stderr.count("titan: error") == 1, "an empty config: exit %d: %s" % (got.returncode, got.stderr))
+
+# a folder with a tokenizer: text in, text out
+tokenizer = golden("tokenizers/llama3_style/tokenizer.json")
+if tokenizer:
+    with temporary() as folder:
+        got = run("recipes/llama3_debug.lua", "data.source=random", "training.steps=1", "training.seq_len=32", "model.n_layers=1", "model.vocab_size=2048",
+                  "job.dump_folder=" + folder)
+        check(got.returncode == 0, "a model to sample from: %s" % got.stderr)
+        final = os.path.join(folder, "final")
+        shutil.copy(tokenizer, os.path.join(final, "tokenizer.json"))
+        prompt = "Hello w\u00f6rld, 123 \u4f60\u597d"
+        ids = run("tokenize", tokenizer, "--jsonl", stdin=json.dumps({"text": prompt}) + "\n")
+        got = run("generate", final, "--prompt", prompt, "--max-tokens", 8, "--json")
+        check(got.returncode == 0 and ids.returncode == 0, "with a tokenizer: %s%s" % (got.stderr, ids.stderr))
+        answer = json.loads(got.stdout)
+        check(answer["prompt_tokens"] in (len(json.loads(ids.stdout)["ids"]), 1 + len(json.loads(ids.stdout)["ids"])), "tokens: %s, %s" % (answer, ids.stdout))
+        text = run("generate", final, "--prompt", prompt, "--max-tokens", 8)
+        check(text.returncode == 0 and prompt in text.stdout, "text: %r" % text.stdout)
+        with open(os.path.join(final, "tokenizer.json"), "w") as f:
+            f.write("{}")
+        got = run("generate", final, "--prompt", "a")
+        check(got.returncode == 2 and "tokenizer.json" in got.stderr, "a broken tokenizer: exit %d: %s" % (got.returncode, got.stderr))
 done("generate")
