@@ -4,6 +4,7 @@
 #include "engine/base/map.h"
 #include "engine/base/mem.h"
 #include "engine/bytes.h"
+#include "engine/corpus_ids.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,7 +36,8 @@ struct tn_corpus {
     tn_corpus_rule rule;
     tn_arena names;
     file *files;
-    int64_t n_files, capacity, n_tokens;
+    int64_t n_files, capacity, n_tokens; /* tokens of the bytes */
+    tn_corpus_ids *encoded;              /* NULL: the bytes are the tokens */
 };
 
 /* ------------------------------------------------------------ opening */
@@ -139,6 +141,7 @@ void tn_corpus_close(tn_corpus *c)
 {
     if (!c) return;
     for (int64_t i = 0; i < c->n_files; i++) tn_map_close(&c->files[i].map);
+    tn_corpus_ids_destroy(c->encoded);
     tn_free(c->files);
     tn_arena_fini(&c->names);
     tn_free(c);
@@ -151,7 +154,7 @@ int64_t tn_corpus_files(const tn_corpus *c)
 
 int64_t tn_corpus_tokens(const tn_corpus *c)
 {
-    return c->n_tokens;
+    return c->encoded ? tn_corpus_ids_tokens(c->encoded) : c->n_tokens;
 }
 
 /* ------------------------------------------------------------ pages */
@@ -171,11 +174,10 @@ static const file *find_file(const tn_corpus *c, int64_t token)
  * was seen), so as much goes. Measured: 15 us a row, nothing beside a step; without it a run over 1
  * GiB of text shows 1 GiB that no plan knows of. Reading instead of mapping would cost 1 us a row,
  * but a descriptor for every file. */
-static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end)
+static void let_go(const void *map, int64_t size, int64_t begin, int64_t end)
 {
-    const uintptr_t around = 1 << 21, first = (uintptr_t)f->bytes,
-                    last = first + (uintptr_t)f->size;
-    if (c->n_tokens <= KEEP_BYTES || begin >= end) return;
+    const uintptr_t around = 1 << 21, first = (uintptr_t)map, last = first + (uintptr_t)size;
+    if (begin >= end) return;
     uintptr_t from = (first + (uintptr_t)begin) & ~(around - 1);
     uintptr_t to = (first + (uintptr_t)end + around - 1) & ~(around - 1);
     if (from < first) from = first; /* where a map starts, at a page */
@@ -183,8 +185,24 @@ static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end
     (void)madvise((void *)from, to - from, MADV_DONTNEED); /* a hint: nothing to do if it fails */
 }
 
+static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end)
+{
+    if (c->n_tokens > KEEP_BYTES) let_go(f->bytes, f->size, begin, end);
+}
+
+static void forget_ids(const tn_corpus_ids *encoded, int64_t token, int64_t n)
+{
+    const int64_t each = (int64_t)sizeof(int32_t), size = tn_corpus_ids_tokens(encoded) * each;
+    if (size > KEEP_BYTES)
+        let_go(tn_corpus_ids_items(encoded), size, token * each, (token + n) * each);
+}
+
 void tn_corpus_forget(const tn_corpus *c, int64_t token, int64_t n)
 {
+    if (c->encoded) {
+        forget_ids(c->encoded, token, n);
+        return;
+    }
     for (const file *f = find_file(c, token); n > 0; f++) {
         int64_t o = token - f->first, count = f->size - o < n ? f->size - o : n;
         forget(c, f, o, o + count);
@@ -233,7 +251,7 @@ static int64_t next_start(tn_corpus_rule rule, const file *f, int64_t o, int64_t
 
 tn_status tn_corpus_check(const tn_corpus *c, const char *section, int64_t vocab_size)
 {
-    if (vocab_size >= TN_BYTES_VOCAB) return TN_OK;
+    if (c->encoded || vocab_size >= TN_BYTES_VOCAB) return TN_OK; /* the former was asked before */
     for (int64_t i = 0; i < c->n_files; i++) {
         const file *f = &c->files[i];
         for (int64_t o = 0, kept_from = 0; o < f->size; o++) {
@@ -250,9 +268,36 @@ tn_status tn_corpus_check(const tn_corpus *c, const char *section, int64_t vocab
     return TN_OK;
 }
 
+static tn_status encode(const tn_corpus *c, tn_corpus_ids *encoded)
+{
+    for (int64_t i = 0; i < c->n_files; i++) {
+        const file *f = &c->files[i];
+        for (int64_t o = 0, end, kept_from = 0; o < f->size; o = end) {
+            end = next_start(c->rule, f, o, f->size);
+            TN_TRY_WHILE(tn_corpus_ids_add(encoded, (const char *)f->bytes + o, end - o),
+                         "encoding '%s' at byte %lld", f->path, (long long)o);
+            pass(c, f, end, &kept_from);
+        }
+        forget(c, f, 0, f->size);
+    }
+    return tn_corpus_ids_seal(encoded);
+}
+
+tn_status tn_corpus_encode(tn_corpus *c, const char *section, const char *tokenizer,
+                           int64_t vocab_size)
+{
+    tn_corpus_ids *encoded = NULL;
+    TN_TRY(tn_corpus_ids_create(section, tokenizer, vocab_size, &encoded));
+    tn_status st = encode(c, encoded);
+    if (st) tn_corpus_ids_destroy(encoded);
+    else c->encoded = encoded;
+    return st;
+}
+
 int64_t tn_corpus_documents(const tn_corpus *c)
 {
     int64_t n = 0;
+    if (c->encoded) return tn_corpus_ids_documents(c->encoded);
     for (int64_t i = 0; i < c->n_files; i++) {
         const file *f = &c->files[i];
         for (int64_t o = 0, kept_from = 0; o < f->size; n++) {
@@ -266,6 +311,7 @@ int64_t tn_corpus_documents(const tn_corpus *c)
 int64_t tn_corpus_tail(const tn_corpus *c, int64_t documents)
 {
     assert(documents >= 1);
+    if (c->encoded) return tn_corpus_ids_tail(c->encoded, documents);
     for (int64_t i = c->n_files - 1; i >= 0; i--) {
         const file *f = &c->files[i];
         int64_t kept_to = f->size;
@@ -282,6 +328,7 @@ int64_t tn_corpus_tail(const tn_corpus *c, int64_t documents)
 
 int64_t tn_corpus_next(const tn_corpus *c, int64_t token, int64_t end)
 {
+    if (c->encoded) return tn_corpus_ids_next(c->encoded, token, end);
     const file *f = find_file(c, token);
     int64_t stop = end - f->first < f->size ? end - f->first : f->size;
     return f->first + next_start(c->rule, f, token - f->first, stop);
@@ -289,7 +336,11 @@ int64_t tn_corpus_next(const tn_corpus *c, int64_t token, int64_t end)
 
 void tn_corpus_copy(const tn_corpus *c, int64_t token, int64_t n, int32_t *ids)
 {
-    assert(token >= 0 && n >= 0 && token + n <= c->n_tokens);
+    assert(token >= 0 && n >= 0 && token + n <= tn_corpus_tokens(c));
+    if (c->encoded) {
+        memcpy(ids, tn_corpus_ids_items(c->encoded) + token, (size_t)n * sizeof *ids);
+        return;
+    }
     for (const file *f = find_file(c, token); n > 0; f++) {
         int64_t o = token - f->first, count = f->size - o < n ? f->size - o : n;
         tn_bytes_encode(f->bytes + o, count, ids);

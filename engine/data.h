@@ -53,7 +53,7 @@ typedef struct tn_data_options {
     const char *source;  /* "text", "batches", "random" */
     const tn_data_path *paths;
     int64_t n_paths;
-    const char *tokenizer; /* text: "bytes" (default) */
+    const char *tokenizer; /* text: "bytes" (default), path of a tokenizer.json */
     const char *document;  /* text: "line" (default), "blank_line", "file" */
     const char *packing;   /* text: "stream" (default), "documents" */
     double validation;     /* share held out, 0 .. 1; 1: everything, for data that only validates */
@@ -74,7 +74,7 @@ typedef struct tn_data_batch {
 
 typedef struct tn_data_info {
     int64_t files;
-    int64_t mapped_bytes; /* of the files; pages that were touched count as memory of the process */
+    int64_t mapped_bytes; /* of the files, or of their ids; pages that were touched count as memory of the process */
     int64_t tokens[TN_DATA_N_SPLITS];
     int64_t samples[TN_DATA_N_SPLITS];   /* in one epoch; 0 and no end for random */
     int64_t documents[TN_DATA_N_SPLITS]; /* -1: not counted (counted where the held-out share needs

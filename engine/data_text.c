@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct part {
     tn_corpus *corpus;
@@ -28,7 +29,7 @@ typedef struct text {
     int64_t n_parts;
     tn_mixture mixture;
     int64_t seq_len;
-    bool shuffle, by_document;
+    bool shuffle, by_document, bytes;
 } text;
 
 /* ------------------------------------------------------------ opening */
@@ -136,6 +137,11 @@ static tn_status mix(const tn_data_options *o, text *t)
     return st;
 }
 
+static bool reads_bytes(const tn_data_options *o)
+{
+    return !o->tokenizer || strcmp(o->tokenizer, "bytes") == 0;
+}
+
 static tn_status open_parts(const tn_data_options *o, tn_corpus_rule rule, text *t)
 {
     int64_t n_parts;
@@ -152,6 +158,8 @@ static tn_status open_parts(const tn_data_options *o, tn_corpus_rule rule, text 
         p->order = tn_rng_make(o->seed, name, 0);
         TN_TRY(tn_corpus_open(o->section, o->paths + k, n_parts > 1 ? 1 : o->n_paths, rule,
                               &p->corpus));
+        if (!reads_bytes(o))
+            TN_TRY(tn_corpus_encode(p->corpus, o->section, o->tokenizer, o->vocab_size));
         TN_TRY(tn_corpus_check(p->corpus, o->section, o->vocab_size));
         TN_TRY(cut_part(o, o->paths[k].pattern, p));
     }
@@ -178,7 +186,8 @@ static void sum_up(const text *t, tn_data_info *info)
     for (int64_t k = 0; k < t->n_parts; k++) {
         const part *p = &t->parts[k];
         info->files += tn_corpus_files(p->corpus);
-        info->mapped_bytes += tn_corpus_tokens(p->corpus);
+        info->mapped_bytes +=
+            tn_corpus_tokens(p->corpus) * (t->bytes ? 1 : (int64_t)sizeof(int32_t));
         for (int s = 0; s < TN_DATA_N_SPLITS; s++) {
             info->tokens[s] += p->tokens[s];
             info->samples[s] += p->samples[s];
@@ -194,13 +203,11 @@ static tn_status open_text(const tn_data_options *o, void **state, tn_data_info 
     static const char *const documents[] = {[TN_CORPUS_LINE] = "line",
                                             [TN_CORPUS_BLANK_LINE] = "blank_line",
                                             [TN_CORPUS_FILE] = "file"};
-    static const char *const packings[] = {"stream", "documents"}, *const tokenizers[] = {"bytes"};
-    int document, packing, tokenizer;
+    static const char *const packings[] = {"stream", "documents"};
+    int document, packing;
     void *mem;
     TN_TRY(tn_data_choose(o, "document", o->document, documents, TN_COUNT(documents), &document));
     TN_TRY(tn_data_choose(o, "packing", o->packing, packings, TN_COUNT(packings), &packing));
-    TN_TRY(
-        tn_data_choose(o, "tokenizer", o->tokenizer, tokenizers, TN_COUNT(tokenizers), &tokenizer));
     if (o->n_paths < 1)
         TN_FAIL(TN_BAD_INPUT, "%s.path: no file is given; name a file, a glob or a list",
                 o->section);
@@ -210,6 +217,7 @@ static tn_status open_text(const tn_data_options *o, void **state, tn_data_info 
     t->seq_len = o->seq_len;
     t->shuffle = o->shuffle;
     t->by_document = packing == 1;
+    t->bytes = reads_bytes(o);
     tn_status st = open_parts(o, (tn_corpus_rule)document, t);
     if (st) {
         close_text(t);

@@ -4,6 +4,8 @@
  * leaves behind: config.lua, plan.txt, metrics.jsonl, final/ (docs/recipes.md). */
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
+#include "engine/base/json.h"
+#include "engine/base/mem.h"
 #include "engine/base/text.h"
 #include "graph/cost.h"
 #include "lua/commands.h"
@@ -188,12 +190,26 @@ static void banner(const run *q)
     fflush(stdout);
 }
 
+/* Whoever generates from the weights needs the tokenizer that they were trained with. */
+static tn_status export_tokenizer(const run *q, const char *folder)
+{
+    char path[4224], *text = NULL;
+    int64_t n = 0;
+    if (!q->s.tokenizer[0] || q->s.world.rank) return TN_OK;
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    TN_TRY(tn_file_read(q->s.tokenizer, TN_JSON_MAX_BYTES, &text, &n));
+    tn_status st = tn_file_write(path, text, (size_t)n);
+    tn_free(text);
+    return st;
+}
+
 static tn_status finish(run *q, tn_status st)
 {
     char path[4096];
     tn_session_bytes b = tn_session_memory(&q->s);
     snprintf(path, sizeof path, "%s/final", q->folder);
     TN_TRY(tn_weights_export(q->s.recipe, &q->s.trains, q->s.train_exec, q->s.comm, path));
+    TN_TRY(export_tokenizer(q, path));
     printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
            tn_text_bytes(peak_rss()).s);
     printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",

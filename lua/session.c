@@ -1,8 +1,10 @@
 #include "lua/session.h"
 
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/map.h"
+#include "engine/base/mem.h"
 #include "engine/base/text.h"
 #include "engine/init.h"
 #include "graph/meetings.h"
@@ -11,6 +13,7 @@
 #include "lua/model.h"
 #include "lua/weights.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -229,6 +232,35 @@ static void path_list(const tn_recipe *r, const char *key, tn_data_path *out, in
     }
 }
 
+/* data.tokenizer = "hf" is the file in the folder that the model came from. */
+static tn_status find_tokenizer(tn_session *s)
+{
+    const tn_recipe *r = s->recipe;
+    const char *name = tn_recipe_text(r, "data.tokenizer"), *dir = "";
+    tn_arena arena = {0};
+    if (!strcmp(name, "bytes")) return TN_OK;
+    if (strcmp(name, "hf")) {
+        snprintf(s->tokenizer, sizeof s->tokenizer, "%s", name);
+    } else {
+        tn_status st = tn_model_hf_dir(s->recipe, &arena, &dir);
+        snprintf(s->tokenizer, sizeof s->tokenizer, "%s/tokenizer.json", dir);
+        bool none = !dir[0];
+        tn_arena_fini(&arena);
+        TN_TRY(st);
+        if (none)
+            TN_FAIL(TN_BAD_INPUT,
+                    "%s: data.tokenizer: hf is the tokenizer.json in model.hf, which is not set; "
+                    "give the path of a tokenizer.json",
+                    tn_recipe_where(r, "data.tokenizer"));
+    }
+    if (!tn_file_exists(s->tokenizer))
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: data.tokenizer: '%s': no such file; copy the tokenizer.json of a model there, "
+                "or use bytes",
+                tn_recipe_where(r, "data.tokenizer"), s->tokenizer);
+    return TN_OK;
+}
+
 static tn_status open_data(tn_session *s)
 {
     const tn_recipe *r = s->recipe;
@@ -253,6 +285,8 @@ static tn_status open_data(tn_session *s)
         o.epochs = 0;
         o.packing = "stream";
     }
+    if (!strcmp(o.source, "text")) TN_TRY(find_tokenizer(s));
+    if (s->tokenizer[0]) o.tokenizer = s->tokenizer;
     TN_TRY(tn_data_open(&o, &s->data));
     TN_TRY(tn_data_check_steps(s->data, tn_recipe_int(r, "training.steps")));
     if (!s->validates) return TN_OK;

@@ -25,6 +25,7 @@ typedef struct tn_session {
     tn_data *data,
         *validation; /* validation: a file of its own, NULL if it is data's share or none */
     int64_t global_batch, vocab, scratch_bytes;
+    char tokenizer[4096]; /* path of the tokenizer.json in use; "": none */
     bool validates;
     double
         first_kernel_s; /* tn_clock_s before the first kernel: the one that fills the first state */
