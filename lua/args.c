@@ -27,7 +27,8 @@ const tn_command tn_commands[] = {
      tn_command_plan},
     {"graph", "titan graph RECIPE|FILE.graph [section.key=value ...]",
      "print the graph behind any pass, or check a graph that was printed", 1, 1, true,
-     " --world --format --rank --pass --module --dump-to --dump-pass --print-config" LUA_OPTIONS,
+     " --world --format --collapse --focus --depth --rank --pass --module --dump-to --dump-pass"
+     " --print-config" LUA_OPTIONS,
      tn_command_graph},
     {"parity", "titan parity DIR [section.key=value ...]",
      "compute a Hugging Face folder's golden values and compare", 1, 1, true,
@@ -72,7 +73,10 @@ const tn_option tn_options[] = {
     {"--print-config", NULL,
      "print the resolved recipe as Lua and where each value came from, and stop"},
     {"--out", "FILE", "write what was computed to this safetensors file"},
-    {"--format", "text", "how to print the graph"},
+    {"--format", "text|dot|json", "how to print the graph (text)"},
+    {"--collapse", "module|layer|stage|none", "what is one box of a drawing (layer)"},
+    {"--focus", "NAME", "draw only what is around this value or module"},
+    {"--depth", "N", "how many arrows around it (2)"},
     {"--rank", "R", "whose program; in a plan: whose place in the mesh, whose slice"},
     {"--tensor", "NAME", "where a parameter, or what a module computes, lies and who holds what"},
     {"--from", "LAYOUT", "a placement, {dp:0 cp:1 tp:R} or ACT(R); the tensor's own if not given"},
@@ -162,6 +166,9 @@ static tn_status set_number(tn_args *a, const char *name, const char *value, boo
         a->ranks = (int)v;
     } else if (strcmp(name, "--world") == 0) {
         TN_TRY(read_int(name, value, 1, 1 << 20, &a->world));
+    } else if (strcmp(name, "--depth") == 0) {
+        TN_TRY(read_int(name, value, 0, 1 << 20, &v));
+        a->depth = (int)v;
     } else if (strcmp(name, "--rank") == 0) {
         TN_TRY(read_int(name, value, 0, 1 << 20, &v));
         a->rank = (int)v;
@@ -208,14 +215,9 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     else if (strcmp(name, "--to") == 0) a->to = value;
     else if (strcmp(name, "--shape") == 0) a->shape = value;
     else if (strcmp(name, "--dtype") == 0) a->dtype = value;
-    else if (strcmp(name, "--format") == 0) {
-        if (strcmp(value, "text"))
-            TN_FAIL(
-                TN_BAD_INPUT,
-                "command line: --format %s: this build prints graphs as text only; leave it out",
-                value);
-        a->format = value;
-    }
+    else if (strcmp(name, "--format") == 0) a->format = value;
+    else if (strcmp(name, "--collapse") == 0) a->collapse = value;
+    else if (strcmp(name, "--focus") == 0) a->focus = value;
     return TN_OK;
 }
 
@@ -379,7 +381,7 @@ tn_status tn_args_parse(int argc, char **argv, tn_args *out)
 {
     void *paths = NULL, *overrides = NULL, *prompts = NULL;
     *out = (tn_args){
-        .ranks = 1, .format = "text", .max_tokens = 64, .seed = 42, .temperature = 0.8, .top_p = 1};
+        .ranks = 1, .format = "text", .depth = 2, .max_tokens = 64, .seed = 42, .temperature = 0.8, .top_p = 1};
     TN_TRY(tn_alloc((size_t)argc * sizeof(char *), &paths));
     tn_status st = tn_alloc((size_t)argc * sizeof(char *), &overrides);
     if (!st) st = tn_alloc((size_t)argc * sizeof(char *), &prompts);

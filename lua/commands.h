@@ -49,6 +49,8 @@ struct tn_args {
     int64_t max_tokens, top_k, seed; /* generate: 64, 0, 42 */
     double temperature, top_p;       /* 0.8, 1 */
     const char **owned[3];
+    const char *collapse, *focus;  /* graph --format dot; NULL if not given */
+    int depth;                     /* of focus; 2 */
     const char *home, *state_home; /* HOME, XDG_STATE_HOME; NULL if not set */
     tn_host_options host; /* for tn_recipe_open: --lua-seconds, --lua-memory, print, overrun */
 };

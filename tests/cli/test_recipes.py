@@ -171,7 +171,7 @@ OTHERS = [
     (["help", "training.stps"], "command line: help training.stps: no such subject; did you mean training.steps?"),
     (["ckpt", "x", "y"], "command line: ckpt: this build does not have it yet"),
     (["-i", "training.steps=3"], "command line: training.steps=3: settings belong to a recipe"),
-    (["graph", "r.lua", "--format", "dot"], "command line: --format dot: this build prints graphs as text only"),
+    (["graph", "r.lua", "--format", "svg"], "command line: --format svg: must be text, dot or json"),
 ]
 
 
