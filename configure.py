@@ -179,6 +179,10 @@ def probes(args):
             'pcre2_config(PCRE2_CONFIG_UNICODE, NULL) < 0', pkg_config("libpcre2-8", [([], ["-lpcre2-8"])]))),
         Probe("utf8proc", "build", "libutf8proc-dev", lambda: library(
             cc, "#include <utf8proc.h>", '"%s", utf8proc_version()', [([], ["-lutf8proc"])])),
+        Probe("zlib", "build", "zlib1g-dev", lambda: library(
+            cc, "#include <zlib.h>", '"%s%.0d", ZLIB_VERSION, zlibVersion() == 0', [([], ["-lz"])])),
+        Probe("zstd", "build", "libzstd-dev", lambda: library(
+            cc, "#include <zstd.h>", '"%s%.0d", ZSTD_versionString(), ZSTD_VERSION_NUMBER < 10400', [([], ["-lzstd"])])),
         Probe("ninja", "build", "ninja-build", lambda: tool("ninja")),
         Probe("libedit", "demo", "libedit-dev", lambda: library(
             cc, "#include <histedit.h>", '"%d.%d%.0d", LIBEDIT_MAJOR, LIBEDIT_MINOR, history_init() == 0', [([], ["-ledit"])]),
@@ -286,7 +290,7 @@ def lines_of(title, body):
 
 def config_ninja(args, got):
     """What depends on the machine; included before everything else."""
-    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash", "PCRE2", "utf8proc"] + (["libedit"] if got["libedit"] else [])
+    lua, libs = got["Lua 5.4"], ["Lua 5.4", "jansson", "xxhash", "PCRE2", "utf8proc", "zlib", "zstd"] + (["libedit"] if got["libedit"] else [])
     folders = [d for _, ds in FLOORS for d in ds if sources(d)]
     folders += [d for d in WATCHED if os.path.isdir(d)]
     programs = [s for d in WATCHED for s in sources(d)] + glob.glob("tests/*.h")  # their includes choose the archives

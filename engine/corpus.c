@@ -1,18 +1,13 @@
 #include "engine/corpus.h"
 
-#include "engine/base/file.h"
 #include "engine/base/map.h"
 #include "engine/base/mem.h"
 #include "engine/bytes.h"
-#include "engine/corpus_ids.h"
+#include "engine/paths.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <glob.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #ifdef TN_HOSTILE
 enum { KEEP_BYTES = 0, STRIDE_BYTES = 1 << 12 };
@@ -34,44 +29,18 @@ typedef struct file {
 
 struct tn_corpus {
     tn_corpus_rule rule;
-    tn_arena names;
+    tn_paths paths;
     file *files;
-    int64_t n_files, capacity, n_tokens; /* tokens of the bytes */
-    tn_corpus_ids *encoded;              /* NULL: the bytes are the tokens */
+    int64_t n_files, n_tokens;
 };
 
 /* ------------------------------------------------------------ opening */
 
-/* What the user can have got wrong, in the words of the recipe; the map refuses the rest. */
-static tn_status check_file(const char *section, const char *path)
-{
-    struct stat s;
-    if (stat(path, &s) != 0)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s': %s; give a file that exists, or a glob", section,
-                path, strerror(errno));
-    if (S_ISDIR(s.st_mode))
-        TN_FAIL(TN_BAD_INPUT,
-                "%s.path: '%s' is a directory; name the files in it, as in '%s/*.txt'", section,
-                path, path);
-    if (!S_ISREG(s.st_mode))
-        TN_FAIL(
-            TN_BAD_INPUT,
-            "%s.path: '%s' is no regular file and cannot be read twice; write it to a file first",
-            section, path);
-    if (s.st_size == 0)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: '%s' is empty; leave it out or fill it", section, path);
-    return TN_OK;
-}
-
 static tn_status add_file(tn_corpus *c, const char *section, const char *path)
 {
-    void *files = c->files;
-    TN_TRY(tn_grow(&files, &c->capacity, c->n_files + 1, sizeof *c->files));
-    c->files = files;
-    TN_TRY(check_file(section, path));
     file *f = &c->files[c->n_files];
-    TN_TRY(tn_arena_text(&c->names, path, &f->path));
-    TN_TRY_WHILE(tn_map_open(path, &f->map), "while opening %s.path", section);
+    f->path = path;
+    TN_TRY_WHILE(tn_map_open(path, &f->map), "opening %s.path", section);
     c->n_files++;
     f->bytes = (const uint8_t *)f->map.data;
     f->size = f->map.n;
@@ -80,43 +49,16 @@ static tn_status add_file(tn_corpus *c, const char *section, const char *path)
     return TN_OK;
 }
 
-static int by_name(const void *a, const void *b)
+static tn_status open_files(tn_corpus *c, const char *section, const tn_data_path *paths,
+                            int64_t n_paths)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static tn_status add_glob(tn_corpus *c, const char *section, const char *pattern)
-{
-    glob_t g = {0};
-    tn_status st = TN_OK;
-    int64_t before = c->n_files;
-    int rc = glob(pattern, GLOB_NOSORT, NULL, &g); /* glob sorts by locale */
-    if (rc == GLOB_NOSPACE) {
-        st = tn_error(TN_FAILED, "memory: too many files match '%s'", pattern);
-        goto out;
-    }
-    if (g.gl_pathc) qsort(g.gl_pathv, g.gl_pathc, sizeof *g.gl_pathv, by_name);
-    for (size_t i = 0; i < g.gl_pathc; i++) {
-        if (tn_file_is_folder(g.gl_pathv[i])) continue;
-        if ((st = add_file(c, section, g.gl_pathv[i]))) goto out;
-    }
-    if (c->n_files == before)
-        st = tn_error(TN_BAD_INPUT,
-                      "%s.path: no file matches '%s'; correct the glob or put files there", section,
-                      pattern);
-out:
-    globfree(&g);
-    return st;
-}
-
-/* A file that is there goes before a glob: names may hold brackets. */
-static tn_status add_pattern(tn_corpus *c, const char *section, const char *pattern)
-{
-    struct stat s;
-    if (!pattern || !pattern[0])
-        TN_FAIL(TN_BAD_INPUT, "%s.path: the name is empty; give a file or a glob", section);
-    if (stat(pattern, &s) == 0 || !strpbrk(pattern, "*?[")) return add_file(c, section, pattern);
-    return add_glob(c, section, pattern);
+    void *mem;
+    TN_TRY(tn_paths_find(section, paths, n_paths, &c->paths));
+    TN_TRY(tn_alloc((size_t)c->paths.n * sizeof *c->files, &mem));
+    c->files = mem;
+    for (int64_t i = 0; i < c->paths.n; i++)
+        TN_TRY(add_file(c, section, c->paths.items[i].name));
+    return TN_OK;
 }
 
 tn_status tn_corpus_open(const char *section, const tn_data_path *paths, int64_t n_paths,
@@ -126,12 +68,10 @@ tn_status tn_corpus_open(const char *section, const tn_data_path *paths, int64_t
     TN_TRY(tn_alloc(sizeof(tn_corpus), &mem));
     tn_corpus *c = mem;
     c->rule = rule;
-    for (int64_t i = 0; i < n_paths; i++) {
-        tn_status st = add_pattern(c, section, paths[i].pattern);
-        if (st) {
-            tn_corpus_close(c);
-            return st;
-        }
+    tn_status st = open_files(c, section, paths, n_paths);
+    if (st) {
+        tn_corpus_close(c);
+        return st;
     }
     *out = c;
     return TN_OK;
@@ -141,9 +81,8 @@ void tn_corpus_close(tn_corpus *c)
 {
     if (!c) return;
     for (int64_t i = 0; i < c->n_files; i++) tn_map_close(&c->files[i].map);
-    tn_corpus_ids_destroy(c->encoded);
     tn_free(c->files);
-    tn_arena_fini(&c->names);
+    tn_paths_fini(&c->paths);
     tn_free(c);
 }
 
@@ -154,7 +93,7 @@ int64_t tn_corpus_files(const tn_corpus *c)
 
 int64_t tn_corpus_tokens(const tn_corpus *c)
 {
-    return c->encoded ? tn_corpus_ids_tokens(c->encoded) : c->n_tokens;
+    return c->n_tokens;
 }
 
 /* ------------------------------------------------------------ pages */
@@ -174,10 +113,11 @@ static const file *find_file(const tn_corpus *c, int64_t token)
  * was seen), so as much goes. Measured: 15 us a row, nothing beside a step; without it a run over 1
  * GiB of text shows 1 GiB that no plan knows of. Reading instead of mapping would cost 1 us a row,
  * but a descriptor for every file. */
-static void let_go(const void *map, int64_t size, int64_t begin, int64_t end)
+static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end)
 {
-    const uintptr_t around = 1 << 21, first = (uintptr_t)map, last = first + (uintptr_t)size;
-    if (begin >= end) return;
+    const uintptr_t around = 1 << 21, first = (uintptr_t)f->bytes,
+                    last = first + (uintptr_t)f->size;
+    if (c->n_tokens <= KEEP_BYTES || begin >= end) return;
     uintptr_t from = (first + (uintptr_t)begin) & ~(around - 1);
     uintptr_t to = (first + (uintptr_t)end + around - 1) & ~(around - 1);
     if (from < first) from = first; /* where a map starts, at a page */
@@ -185,24 +125,8 @@ static void let_go(const void *map, int64_t size, int64_t begin, int64_t end)
     (void)madvise((void *)from, to - from, MADV_DONTNEED); /* a hint: nothing to do if it fails */
 }
 
-static void forget(const tn_corpus *c, const file *f, int64_t begin, int64_t end)
-{
-    if (c->n_tokens > KEEP_BYTES) let_go(f->bytes, f->size, begin, end);
-}
-
-static void forget_ids(const tn_corpus_ids *encoded, int64_t token, int64_t n)
-{
-    const int64_t each = (int64_t)sizeof(int32_t), size = tn_corpus_ids_tokens(encoded) * each;
-    if (size > KEEP_BYTES)
-        let_go(tn_corpus_ids_items(encoded), size, token * each, (token + n) * each);
-}
-
 void tn_corpus_forget(const tn_corpus *c, int64_t token, int64_t n)
 {
-    if (c->encoded) {
-        forget_ids(c->encoded, token, n);
-        return;
-    }
     for (const file *f = find_file(c, token); n > 0; f++) {
         int64_t o = token - f->first, count = f->size - o < n ? f->size - o : n;
         forget(c, f, o, o + count);
@@ -251,7 +175,7 @@ static int64_t next_start(tn_corpus_rule rule, const file *f, int64_t o, int64_t
 
 tn_status tn_corpus_check(const tn_corpus *c, const char *section, int64_t vocab_size)
 {
-    if (c->encoded || vocab_size >= TN_BYTES_VOCAB) return TN_OK; /* the former was asked before */
+    if (vocab_size >= TN_BYTES_VOCAB) return TN_OK;
     for (int64_t i = 0; i < c->n_files; i++) {
         const file *f = &c->files[i];
         for (int64_t o = 0, kept_from = 0; o < f->size; o++) {
@@ -268,36 +192,9 @@ tn_status tn_corpus_check(const tn_corpus *c, const char *section, int64_t vocab
     return TN_OK;
 }
 
-static tn_status encode(const tn_corpus *c, tn_corpus_ids *encoded)
-{
-    for (int64_t i = 0; i < c->n_files; i++) {
-        const file *f = &c->files[i];
-        for (int64_t o = 0, end, kept_from = 0; o < f->size; o = end) {
-            end = next_start(c->rule, f, o, f->size);
-            TN_TRY_WHILE(tn_corpus_ids_add(encoded, (const char *)f->bytes + o, end - o),
-                         "encoding '%s' at byte %lld", f->path, (long long)o);
-            pass(c, f, end, &kept_from);
-        }
-        forget(c, f, 0, f->size);
-    }
-    return tn_corpus_ids_seal(encoded);
-}
-
-tn_status tn_corpus_encode(tn_corpus *c, const char *section, const char *tokenizer,
-                           int64_t vocab_size)
-{
-    tn_corpus_ids *encoded = NULL;
-    TN_TRY(tn_corpus_ids_create(section, tokenizer, vocab_size, &encoded));
-    tn_status st = encode(c, encoded);
-    if (st) tn_corpus_ids_destroy(encoded);
-    else c->encoded = encoded;
-    return st;
-}
-
 int64_t tn_corpus_documents(const tn_corpus *c)
 {
     int64_t n = 0;
-    if (c->encoded) return tn_corpus_ids_documents(c->encoded);
     for (int64_t i = 0; i < c->n_files; i++) {
         const file *f = &c->files[i];
         for (int64_t o = 0, kept_from = 0; o < f->size; n++) {
@@ -311,7 +208,6 @@ int64_t tn_corpus_documents(const tn_corpus *c)
 int64_t tn_corpus_tail(const tn_corpus *c, int64_t documents)
 {
     assert(documents >= 1);
-    if (c->encoded) return tn_corpus_ids_tail(c->encoded, documents);
     for (int64_t i = c->n_files - 1; i >= 0; i--) {
         const file *f = &c->files[i];
         int64_t kept_to = f->size;
@@ -328,7 +224,6 @@ int64_t tn_corpus_tail(const tn_corpus *c, int64_t documents)
 
 int64_t tn_corpus_next(const tn_corpus *c, int64_t token, int64_t end)
 {
-    if (c->encoded) return tn_corpus_ids_next(c->encoded, token, end);
     const file *f = find_file(c, token);
     int64_t stop = end - f->first < f->size ? end - f->first : f->size;
     return f->first + next_start(c->rule, f, token - f->first, stop);
@@ -336,11 +231,7 @@ int64_t tn_corpus_next(const tn_corpus *c, int64_t token, int64_t end)
 
 void tn_corpus_copy(const tn_corpus *c, int64_t token, int64_t n, int32_t *ids)
 {
-    assert(token >= 0 && n >= 0 && token + n <= tn_corpus_tokens(c));
-    if (c->encoded) {
-        memcpy(ids, tn_corpus_ids_items(c->encoded) + token, (size_t)n * sizeof *ids);
-        return;
-    }
+    assert(token >= 0 && n >= 0 && token + n <= c->n_tokens);
     for (const file *f = find_file(c, token); n > 0; f++) {
         int64_t o = token - f->first, count = f->size - o < n ? f->size - o : n;
         tn_bytes_encode(f->bytes + o, count, ids);

@@ -1,5 +1,4 @@
-/* corpus.h - text files as one stream of tokens, with the places where documents start. Tokens are
- * the bytes, or what a tokenizer.json makes of each document (corpus_ids.h).
+/* corpus.h - text files as one stream of byte tokens, with the places where documents start.
  *
  * Files are mapped and never copied: opening costs nothing but the tables, a window of tokens is
  * converted where it lies, and document starts are found in the bytes themselves, so no table grows
@@ -28,12 +27,8 @@ tn_status tn_corpus_open(const char *section, const tn_data_path *paths, int64_t
                          tn_corpus_rule rule, tn_corpus **out) TN_MUST_USE;
 void tn_corpus_close(tn_corpus *corpus); /* NULL is fine */
 
-/* Behind open: from now on tokens are the ids of this tokenizer.json. */
-tn_status tn_corpus_encode(tn_corpus *corpus, const char *section, const char *tokenizer,
-                           int64_t vocab_size) TN_MUST_USE;
-
 int64_t tn_corpus_files(const tn_corpus *corpus);
-int64_t tn_corpus_tokens(const tn_corpus *corpus);
+int64_t tn_corpus_tokens(const tn_corpus *corpus); /* also the bytes of all files */
 
 /* TN_BAD_INPUT names the first byte that is not below vocab_size: file, offset, value. Reads
  * everything once. */

@@ -18,7 +18,8 @@ struct tn_data {
     char section[32];
 };
 
-static const tn_data_source *const sources[] = {&tn_data_text, &tn_data_batches, &tn_data_random};
+static const tn_data_source *const sources[] = {&tn_data_text, &tn_data_jsonl, &tn_data_tokens,
+                                                &tn_data_batches, &tn_data_random};
 
 /* ------------------------------------------------------------ helpers */
 
@@ -187,7 +188,7 @@ tn_status tn_data_rows(const tn_data *d, tn_data_split split, int64_t step, int6
         tn_data_row row = {at(out->ids_bs, r, d->seq_len), at(out->labels_bs, r, d->seq_len),
                            at(out->positions_bs, r, d->seq_len),
                            at(out->documents_bs, r, d->seq_len)};
-        if (sample < d->end[split]) d->source->row(d->state, split, sample, &row);
+        if (sample < d->end[split]) TN_TRY(d->source->row(d->state, split, sample, &row));
         else blank_row(&row, d->seq_len);
     }
     return TN_OK;

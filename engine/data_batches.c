@@ -68,7 +68,7 @@ static tn_status check_values(const tn_data_options *o, const tn_safetensors_ten
     int64_t row = o->seq_len, batch = row * o->global_batch;
     for (int64_t begin = 0; begin < t->n; begin += CHUNK) {
         int64_t n = t->n - begin < CHUNK ? t->n - begin : CHUNK;
-        TN_TRY_WHILE(tn_safetensors_to_i32(t, begin, n, values), "while reading %s.path",
+        TN_TRY_WHILE(tn_safetensors_to_i32(t, begin, n, values), "reading %s.path",
                      o->section);
         for (int64_t i = 0; i < n; i++) {
             int32_t v = values[i];
@@ -167,7 +167,7 @@ static tn_status open_batches(const tn_data_options *o, void **state, tn_data_in
     batches *b = mem;
     b->seq_len = o->seq_len;
     st = tn_safetensors_open(o->paths[0].pattern, &b->file);
-    if (st) st = tn_error_while(st, "while opening %s.path", o->section);
+    if (st) st = tn_error_while(st, "opening %s.path", o->section);
     if (!st) st = find_tensors(o, b);
     if (!st) st = split(o, b, info);
     if (st) {
@@ -190,8 +190,8 @@ static void copy(const tn_safetensors_tensor *t, int64_t row, int64_t seq_len, i
     (void)st;
 }
 
-static void batches_row(const void *state, tn_data_split which, int64_t sample,
-                        const tn_data_row *out)
+static tn_status batches_row(void *state, tn_data_split which, int64_t sample,
+                             const tn_data_row *out)
 {
     const batches *b = state;
     int64_t n_train = b->samples[TN_DATA_TRAIN];
@@ -201,6 +201,7 @@ static void batches_row(const void *state, tn_data_split which, int64_t sample,
     copy(b->tensors[LABELS], row, b->seq_len, out->labels_s);
     copy(b->tensors[POSITIONS], row, b->seq_len, out->positions_s);
     copy(b->tensors[DOCUMENTS], row, b->seq_len, out->documents_s);
+    return TN_OK;
 }
 
 const tn_data_source tn_data_batches = {

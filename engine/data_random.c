@@ -45,18 +45,19 @@ static void draw(const noise *n, int64_t sample, int64_t first, int64_t count, i
         out[s] = (int32_t)tn_rng_below(rng, (uint64_t)(first + s), n->vocab_size);
 }
 
-static void random_row(const void *state, tn_data_split split, int64_t sample,
-                       const tn_data_row *out)
+static tn_status random_row(void *state, tn_data_split split, int64_t sample,
+                            const tn_data_row *out)
 {
     const noise *n = state;
     int64_t rest = n->seq_len - 1; /* labels that are ids of the same row */
     (void)split;                   /* there is only training */
     tn_data_plain(out, n->seq_len);
     if (out->ids_s) draw(n, sample, 0, n->seq_len, out->ids_s);
-    if (!out->labels_s) return;
+    if (!out->labels_s) return TN_OK;
     if (out->ids_s) memcpy(out->labels_s, out->ids_s + 1, (size_t)rest * sizeof *out->labels_s);
     else draw(n, sample, 1, rest, out->labels_s);
     draw(n, sample, n->seq_len, 1, out->labels_s + rest);
+    return TN_OK;
 }
 
 const tn_data_source tn_data_random = {

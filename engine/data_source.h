@@ -2,8 +2,8 @@
  * tables of this type.
  *
  * Sample i is the i-th of the run, counted through all epochs; which piece of the data that is
- * (shuffle, mixture) is the source's business. A row is a pure function of (state, split, i): it
- * must not write the state.
+ * (shuffle, mixture) is the source's business. A row is a pure function of (what was opened, split,
+ * i), and may be asked for by several threads.
  */
 #ifndef TN_ENGINE_DATA_SOURCE_H
 #define TN_ENGINE_DATA_SOURCE_H
@@ -24,10 +24,14 @@ typedef struct tn_data_source {
     tn_status (*open)(const tn_data_options *options, void **state, tn_data_info *info,
                       int64_t end[TN_DATA_N_SPLITS]);
     void (*close)(void *state);
-    void (*row)(const void *state, tn_data_split split, int64_t sample, const tn_data_row *out);
+    tn_status (*row)(void *state, tn_data_split split, int64_t sample, const tn_data_row *out);
 } tn_data_source;
 
-extern const tn_data_source tn_data_text, tn_data_batches, tn_data_random;
+extern const tn_data_source tn_data_text, tn_data_jsonl, tn_data_tokens, tn_data_batches,
+    tn_data_random;
+
+/* What mode = "stream" makes of text and jsonl. */
+extern const tn_data_source tn_data_stream;
 
 /* The index of `value` in names (NULL: 0); TN_BAD_INPUT "SECTION.KEY: 'value' is unknown; use ...".
  */

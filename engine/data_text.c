@@ -1,22 +1,21 @@
-/* data_text.c - samples from text: which window of which corpus sample i is, and what documents do
- * inside it.
+/* data_text.c - samples from text and token files: which window of which tokens sample i is, and
+ * what documents do inside it.
  *
- * A part is what one weight stands for: a corpus of its own, cut once into training and held-out
+ * A part is what one weight stands for: files of its own, cut once into training and held-out
  * tokens. Without weights there is one part. Sample i -> mixture -> the nth sample of a part ->
  * epoch n / samples and place n mod samples -> the window at that place, or, when shuffled, where
  * the epoch's permutation sends it. */
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
-#include "engine/corpus.h"
+#include "engine/data_built.h"
 #include "engine/data_source.h"
 #include "engine/mixture.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 typedef struct part {
-    tn_corpus *corpus;
+    tn_windows *windows;
     tn_rng order; /* of the shuffle; the epoch is its stream */
     int64_t cut;  /* first token that is held out */
     int64_t tokens[TN_DATA_N_SPLITS];
@@ -29,7 +28,7 @@ typedef struct text {
     int64_t n_parts;
     tn_mixture mixture;
     int64_t seq_len;
-    bool shuffle, by_document, bytes;
+    bool shuffle, by_document;
 } text;
 
 /* ------------------------------------------------------------ opening */
@@ -38,7 +37,7 @@ static void close_text(void *state)
 {
     text *t = state;
     if (!t) return;
-    for (int64_t k = 0; k < t->n_parts; k++) tn_corpus_close(t->parts[k].corpus);
+    for (int64_t k = 0; k < t->n_parts; k++) tn_windows_close(t->parts[k].windows);
     tn_free(t->parts);
     tn_mixture_fini(&t->mixture);
     tn_free(t);
@@ -50,7 +49,7 @@ static tn_status count_samples(const tn_data_options *o, const char *name, part 
     for (int s = 0; s < TN_DATA_N_SPLITS; s++)
         p->samples[s] = p->tokens[s] < need ? 0 : (p->tokens[s] - 1) / o->seq_len;
 
-    int64_t all = tn_corpus_tokens(p->corpus);
+    int64_t all = tn_windows_tokens(p->windows);
     if (all < need)
         TN_FAIL(TN_BAD_INPUT,
                 "%s.path: '%s' holds %lld tokens, fewer than one sample of training.seq_len + 1 = "
@@ -81,13 +80,14 @@ static tn_status count_samples(const tn_data_options *o, const char *name, part 
 /* The held-out share is a number of documents, rounded to the nearest. */
 static tn_status cut_part(const tn_data_options *o, const char *name, part *p)
 {
-    int64_t all = tn_corpus_tokens(p->corpus);
+    int64_t all = tn_windows_tokens(p->windows);
     p->documents[TN_DATA_TRAIN] = p->documents[TN_DATA_VALIDATION] = -1;
     p->cut = all;
     if (o->validation > 0) {
-        int64_t n = tn_corpus_documents(p->corpus),
+        int64_t n = tn_windows_documents(p->windows),
                 held = (int64_t)floor((double)n * o->validation + 0.5);
-        if (held > 0) p->cut = held < n ? tn_corpus_tail(p->corpus, held) : 0;
+        if (held == n) p->cut = 0;
+        else if (held > 0) TN_TRY(tn_windows_tail(p->windows, held, &p->cut));
         p->documents[TN_DATA_TRAIN] = n - held;
         p->documents[TN_DATA_VALIDATION] = held;
     }
@@ -137,12 +137,15 @@ static tn_status mix(const tn_data_options *o, text *t)
     return st;
 }
 
-static bool reads_bytes(const tn_data_options *o)
+static tn_status open_part(const tn_data_options *o, const tn_data_path *paths, int64_t n_paths,
+                           part *p)
 {
-    return !o->tokenizer || strcmp(o->tokenizer, "bytes") == 0;
+    TN_TRY(tn_data_built_open(o, paths, n_paths, &p->windows));
+    TN_TRY(tn_windows_check(p->windows, o->section, o->vocab_size));
+    return cut_part(o, paths->pattern, p);
 }
 
-static tn_status open_parts(const tn_data_options *o, tn_corpus_rule rule, text *t)
+static tn_status open_parts(const tn_data_options *o, text *t)
 {
     int64_t n_parts;
     void *mem;
@@ -152,16 +155,10 @@ static tn_status open_parts(const tn_data_options *o, tn_corpus_rule rule, text 
     t->n_parts = n_parts;
     TN_TRY(mix(o, t));
     for (int64_t k = 0; k < n_parts; k++) {
-        part *p = &t->parts[k];
         char name[40];
         snprintf(name, sizeof name, "data.shuffle.%lld", (long long)k);
-        p->order = tn_rng_make(o->seed, name, 0);
-        TN_TRY(tn_corpus_open(o->section, o->paths + k, n_parts > 1 ? 1 : o->n_paths, rule,
-                              &p->corpus));
-        if (!reads_bytes(o))
-            TN_TRY(tn_corpus_encode(p->corpus, o->section, o->tokenizer, o->vocab_size));
-        TN_TRY(tn_corpus_check(p->corpus, o->section, o->vocab_size));
-        TN_TRY(cut_part(o, o->paths[k].pattern, p));
+        t->parts[k].order = tn_rng_make(o->seed, name, 0);
+        TN_TRY(open_part(o, o->paths + k, n_parts > 1 ? 1 : o->n_paths, &t->parts[k]));
     }
     return TN_OK;
 }
@@ -185,9 +182,8 @@ static void sum_up(const text *t, tn_data_info *info)
 {
     for (int64_t k = 0; k < t->n_parts; k++) {
         const part *p = &t->parts[k];
-        info->files += tn_corpus_files(p->corpus);
-        info->mapped_bytes +=
-            tn_corpus_tokens(p->corpus) * (t->bytes ? 1 : (int64_t)sizeof(int32_t));
+        info->files += tn_windows_files(p->windows);
+        info->mapped_bytes += tn_windows_bytes(p->windows);
         for (int s = 0; s < TN_DATA_N_SPLITS; s++) {
             info->tokens[s] += p->tokens[s];
             info->samples[s] += p->samples[s];
@@ -200,13 +196,9 @@ static void sum_up(const text *t, tn_data_info *info)
 static tn_status open_text(const tn_data_options *o, void **state, tn_data_info *info,
                            int64_t end[TN_DATA_N_SPLITS])
 {
-    static const char *const documents[] = {[TN_CORPUS_LINE] = "line",
-                                            [TN_CORPUS_BLANK_LINE] = "blank_line",
-                                            [TN_CORPUS_FILE] = "file"};
     static const char *const packings[] = {"stream", "documents"};
-    int document, packing;
+    int packing;
     void *mem;
-    TN_TRY(tn_data_choose(o, "document", o->document, documents, TN_COUNT(documents), &document));
     TN_TRY(tn_data_choose(o, "packing", o->packing, packings, TN_COUNT(packings), &packing));
     if (o->n_paths < 1)
         TN_FAIL(TN_BAD_INPUT, "%s.path: no file is given; name a file, a glob or a list",
@@ -217,8 +209,7 @@ static tn_status open_text(const tn_data_options *o, void **state, tn_data_info 
     t->seq_len = o->seq_len;
     t->shuffle = o->shuffle;
     t->by_document = packing == 1;
-    t->bytes = reads_bytes(o);
-    tn_status st = open_parts(o, (tn_corpus_rule)document, t);
+    tn_status st = open_parts(o, t);
     if (st) {
         close_text(t);
         return st;
@@ -257,14 +248,14 @@ static int64_t find_held_out(const text *t, int64_t i, const part **out)
     return p->cut + i * t->seq_len;
 }
 
-static void mark_documents(const text *t, const tn_corpus *corpus, int64_t first,
-                           const tn_data_row *out)
+static tn_status mark_documents(const text *t, const tn_windows *windows, int64_t first,
+                                const tn_data_row *out)
 {
     int64_t end = first + t->seq_len;
     int32_t document = 0;
     for (int64_t at = first, next; at < end; at = next, document++) {
-        next =
-            tn_corpus_next(corpus, at, end + 1); /* end itself is the target of the last position */
+        /* end itself is the target of the last position */
+        TN_TRY(tn_windows_next(windows, at, end + 1, &next));
         int64_t stop = next < end ? next : end;
         for (int64_t s = at - first; s < stop - first; s++) {
             if (out->positions_s) out->positions_s[s] = (int32_t)(s - (at - first));
@@ -272,20 +263,26 @@ static void mark_documents(const text *t, const tn_corpus *corpus, int64_t first
         }
         if (out->labels_s && next <= end) out->labels_s[next - 1 - first] = TN_DATA_NO_TARGET;
     }
+    return TN_OK;
 }
 
-static void text_row(const void *state, tn_data_split split, int64_t sample, const tn_data_row *out)
+static tn_status text_row(void *state, tn_data_split split, int64_t sample, const tn_data_row *out)
 {
     const text *t = state;
     const part *p;
     int64_t first =
         split == TN_DATA_TRAIN ? find_window(t, sample, &p) : find_held_out(t, sample, &p);
-    if (out->ids_s) tn_corpus_copy(p->corpus, first, t->seq_len, out->ids_s);
-    if (out->labels_s) tn_corpus_copy(p->corpus, first + 1, t->seq_len, out->labels_s);
-    if (t->by_document) mark_documents(t, p->corpus, first, out);
+    if (out->ids_s) TN_TRY(tn_windows_copy(p->windows, first, t->seq_len, out->ids_s));
+    if (out->labels_s) TN_TRY(tn_windows_copy(p->windows, first + 1, t->seq_len, out->labels_s));
+    if (t->by_document) TN_TRY(mark_documents(t, p->windows, first, out));
     else tn_data_plain(out, t->seq_len);
-    tn_corpus_forget(p->corpus, first, t->seq_len + 1);
+    tn_windows_forget(p->windows, first, t->seq_len + 1);
+    return TN_OK;
 }
 
 const tn_data_source tn_data_text = {
     .name = "text", .open = open_text, .close = close_text, .row = text_row};
+const tn_data_source tn_data_jsonl = {
+    .name = "jsonl", .open = open_text, .close = close_text, .row = text_row};
+const tn_data_source tn_data_tokens = {
+    .name = "tokens", .open = open_text, .close = close_text, .row = text_row};

@@ -46,7 +46,9 @@ const tn_command tn_commands[] = {
     {"help", "titan help [COMMAND|SECTION|KEY|OP]", "this text, or one subject", 0, 1, false, " ",
      tn_command_help},
     {"version", "titan --version", "the version", 0, 0, false, " ", tn_command_version},
-    {"data", "titan data build|info|show ...", "token files", 0, INT_MAX, false, " ", NULL},
+    {"data", "titan data build|info|show RECIPE|FILE... [section.key=value ...]",
+     "tokenise once into a token file, say what is in it, print a sample of a run", 2, INT_MAX,
+     true, " --out --json --check --sample --split --threads" LUA_OPTIONS, tn_command_data},
     {"generate", "titan generate FOLDER --prompt TEXT [section.key=value ...]",
      "sample from a Hugging Face folder, also a run's final/", 1, 1, true,
      " --prompt --max-tokens --temperature --top-k --top-p --seed --json" LUA_OPTIONS,
@@ -72,11 +74,14 @@ const tn_option tn_options[] = {
     {"--json", NULL, "the answer for programs"},
     {"--print-config", NULL,
      "print the resolved recipe as Lua and where each value came from, and stop"},
-    {"--out", "FILE", "write what was computed to this safetensors file"},
     {"--format", "text|dot|json", "how to print the graph (text)"},
     {"--collapse", "module|layer|stage|none", "what is one box of a drawing (layer)"},
     {"--focus", "NAME", "draw only what is around this value or module"},
     {"--depth", "N", "how many arrows around it (2)"},
+    {"--out", "FILE", "where to write: a safetensors file (parity), a token file (data build)"},
+    {"--check", NULL, "look at every byte of the token file"},
+    {"--sample", "I", "which sample of the run (0)"},
+    {"--split", "NAME", "training or validation (training)"},
     {"--rank", "R", "whose program; in a plan: whose place in the mesh, whose slice"},
     {"--tensor", "NAME", "where a parameter, or what a module computes, lies and who holds what"},
     {"--from", "LAYOUT", "a placement, {dp:0 cp:1 tp:R} or ACT(R); the tensor's own if not given"},
@@ -142,10 +147,11 @@ static tn_status read_num(const char *option, const char *text, double least, do
     return TN_OK;
 }
 
-/* Those of generate. */
+/* Those of generate and data. */
 static tn_status set_sampling(tn_args *a, const char *name, const char *value, bool *done)
 {
     *done = true;
+    if (!strcmp(name, "--sample")) return read_int(name, value, 0, INT64_MAX, &a->sample);
     if (!strcmp(name, "--max-tokens"))
         return read_int(name, value, 1, (int64_t)1 << 31, &a->max_tokens);
     if (!strcmp(name, "--top-k")) return read_int(name, value, 0, (int64_t)1 << 31, &a->top_k);
@@ -204,6 +210,8 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     else if (strcmp(name, "--skip-special") == 0) a->skip_special = true;
     else if (strcmp(name, "--whole") == 0) a->whole = true;
     else if (strcmp(name, "--print-config") == 0) a->print_config = true;
+    else if (strcmp(name, "--check") == 0) a->check = true;
+    else if (strcmp(name, "--split") == 0) a->split = value;
     else if (strcmp(name, "--out") == 0) a->out = value;
     else if (strcmp(name, "--log-ranks") == 0) a->log_ranks = value;
     else if (strcmp(name, "--pass") == 0) a->pass = value;

@@ -280,6 +280,7 @@ tn_status tn_command_train(const tn_args *a)
     TN_TRY(tn_args_recipe(a, &recipe));
     tn_status st = tn_session_plan(recipe, false, 0, &q.s);
     if (!st && tn_recipe_bool(recipe, "job.print_config")) fputs(tn_recipe_config(recipe), stdout);
+    q.s.progress = q.s.world.rank == 0 ? tn_command_progress : NULL;
     if (!st) st = tn_session_ready(&q.s);
     if (!st) {
         q.cost = q.s.trains.cost;

@@ -7,7 +7,7 @@
  */
 #ifndef TN_LUA_COMMANDS_H
 #define TN_LUA_COMMANDS_H
-#include "engine/base/base.h"
+#include "engine/tokens_build.h"
 #include "lua/recipe.h"
 
 #include <stdio.h>
@@ -39,11 +39,12 @@ struct tn_args {
     const char *log_ranks; /* --log-ranks; NULL if not given */
     int64_t world;         /* --world; 0 if not given */
     int rank;              /* --rank; 0 */
-    bool has_rank, json, print_config;
+    bool has_rank, json, print_config, check;
     bool jsonl, special, decode, literal, skip_special, whole; /* of tokenize */
     int threads;                                               /* --threads; 0 if not given */
-    const char *out, *format, *pass, *module, *dump_to, *dump_pass, *tensor, *from, *to, *shape,
-        *dtype;           /* NULL if not given; format "text" */
+    int64_t sample;                                            /* data show: 0 */
+    const char *split, *out, *format, *pass, *module, *dump_to, *dump_pass, *tensor, *from, *to,
+        *shape, *dtype;   /* NULL if not given; format "text" */
     const char **prompts; /* --prompt, as often as it is given */
     int n_prompts;
     int64_t max_tokens, top_k, seed; /* generate: 64, 0, 42 */
@@ -83,7 +84,12 @@ tn_status tn_command_tokenize(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_doctor(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_help(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_generate(const tn_args *a) TN_MUST_USE;
+tn_status tn_command_data(const tn_args *a) TN_MUST_USE;
 tn_status tn_command_version(const tn_args *a) TN_MUST_USE;
+
+/* Tells on standard error how far a token file is: a bar on a terminal, else a line now and then.
+ */
+void tn_command_progress(void *user, const tn_tokens_progress *p);
 
 /* Which signal a run that returns TN_STOPPED was stopped by. */
 void tn_command_stopped(int signal_number);

@@ -1,19 +1,17 @@
 #include "lua/session.h"
 
 #include "engine/base/clock.h"
-#include "engine/base/file.h"
 #include "engine/base/hash.h"
 #include "engine/base/map.h"
-#include "engine/base/mem.h"
 #include "engine/base/text.h"
 #include "engine/init.h"
 #include "graph/meetings.h"
 #include "graph/op.h"
 #include "graph/text.h"
 #include "lua/model.h"
+#include "lua/recipe_data.h"
 #include "lua/weights.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -214,96 +212,17 @@ static tn_status check_memory(tn_session *s)
 
 /* ------------------------------------------------------------ data */
 
-static void path_list(const tn_recipe *r, const char *key, tn_data_path *out, int64_t *n)
+tn_status tn_session_data(tn_session *s)
 {
-    char sub[96];
-    int count = tn_recipe_is_set(r, key) ? tn_recipe_count(r, key) : 0;
-    *n = 0;
-    for (int i = 0; i < count && i < 64; i++) {
-        tn_data_path p = {.pattern = tn_recipe_text_at(r, key, i)};
-        snprintf(sub, sizeof sub, "%s[%d].weight", key, i + 1);
-        if (!p.pattern[0]) { /* { "file", weight = 2 } */
-            char name[96];
-            snprintf(name, sizeof name, "%s[%d][1]", key, i + 1);
-            p.pattern = tn_recipe_text(r, name);
-            p.weight = tn_recipe_num(r, sub);
-        }
-        out[(*n)++] = p;
-    }
-}
-
-/* data.tokenizer = "hf" is the file in the folder that the model came from. */
-static tn_status find_tokenizer(tn_session *s)
-{
-    const tn_recipe *r = s->recipe;
-    const char *name = tn_recipe_text(r, "data.tokenizer"), *dir = "";
-    tn_arena arena = {0};
-    if (!strcmp(name, "bytes")) return TN_OK;
-    if (strcmp(name, "hf")) {
-        snprintf(s->tokenizer, sizeof s->tokenizer, "%s", name);
-    } else {
-        tn_status st = tn_model_hf_dir(s->recipe, &arena, &dir);
-        snprintf(s->tokenizer, sizeof s->tokenizer, "%s/tokenizer.json", dir);
-        bool none = !dir[0];
-        tn_arena_fini(&arena);
-        TN_TRY(st);
-        if (none)
-            TN_FAIL(TN_BAD_INPUT,
-                    "%s: data.tokenizer: hf is the tokenizer.json in model.hf, which is not set; "
-                    "give the path of a tokenizer.json",
-                    tn_recipe_where(r, "data.tokenizer"));
-    }
-    if (!tn_file_exists(s->tokenizer))
-        TN_FAIL(TN_BAD_INPUT,
-                "%s: data.tokenizer: '%s': no such file; copy the tokenizer.json of a model there, "
-                "or use bytes",
-                tn_recipe_where(r, "data.tokenizer"), s->tokenizer);
+    tn_recipe_data_run run = {.seq_len = s->shape.seq,
+                              .global_batch = s->global_batch,
+                              .vocab_size = s->vocab,
+                              .threads = tn_world_threads(&s->world),
+                              .progress = s->progress};
+    TN_TRY(tn_recipe_data_open(s->recipe, &run, &s->data, &s->validation));
+    TN_TRY(tn_recipe_data_tokenizer(s->recipe, s->tokenizer, sizeof s->tokenizer));
+    if (!strcmp(s->tokenizer, "bytes")) s->tokenizer[0] = 0;
     return TN_OK;
-}
-
-static tn_status open_data(tn_session *s)
-{
-    const tn_recipe *r = s->recipe;
-    tn_data_path paths[64];
-    tn_data_options o = {.source = tn_recipe_text(r, "data.source"),
-                         .paths = paths,
-                         .tokenizer = tn_recipe_text(r, "data.tokenizer"),
-                         .packing = tn_recipe_bool(r, "data.packing") ? "documents" : "stream",
-                         .document = tn_recipe_text(r, "data.document"),
-                         .validation = tn_recipe_num(r, "data.validation"),
-                         .shuffle = tn_recipe_bool(r, "data.shuffle"),
-                         .seed = (uint64_t)tn_recipe_int(r, "data.seed"),
-                         .epochs = tn_recipe_int(r, "data.epochs"),
-                         .seq_len = s->shape.seq,
-                         .global_batch = s->global_batch,
-                         .vocab_size = s->vocab};
-    path_list(r, "data.path", paths, &o.n_paths);
-    if (!strcmp(o.source, "random")) { /* `data.source=random` on a recipe made for a text: the rest
-                                          of the section is idle */
-        o.n_paths = 0;
-        o.validation = 0;
-        o.epochs = 0;
-        o.packing = "stream";
-    }
-    if (!strcmp(o.source, "text")) TN_TRY(find_tokenizer(s));
-    if (s->tokenizer[0]) o.tokenizer = s->tokenizer;
-    TN_TRY(tn_data_open(&o, &s->data));
-    TN_TRY(tn_data_check_steps(s->data, tn_recipe_int(r, "training.steps")));
-    if (!s->validates) return TN_OK;
-    if (!tn_recipe_is_set(r, "validation.data")) {
-        if (o.validation <= 0)
-            TN_FAIL(TN_BAD_INPUT,
-                    "%s: validation.enable: nothing is held out; set data.validation = 0.02 or "
-                    "validation.data",
-                    tn_recipe_where(r, "validation.enable"));
-        return TN_OK;
-    }
-    o.section = "validation.data";
-    o.validation = 1;
-    o.shuffle = false;
-    o.n_paths = 1;
-    paths[0] = (tn_data_path){.pattern = tn_recipe_text(r, "validation.data")};
-    return tn_data_open(&o, &s->validation);
 }
 
 /* ------------------------------------------------------------ several ranks */
@@ -374,7 +293,8 @@ tn_status tn_session_ready(tn_session *s)
     tn_arena arena = {0};
     const char *hf;
     TN_TRY(check_memory(s)); /* a plan that does not fit is the first thing to know */
-    TN_TRY(open_data(s));
+    TN_TRY(tn_session_data(s));
+    TN_TRY(tn_data_check_steps(s->data, tn_recipe_int(s->recipe, "training.steps")));
     const tn_program *programs[2] = {s->train, s->eval};
     if (s->world.size > 1) {
         TN_TRY(tn_comm_open(&s->world, tn_recipe_num(s->recipe, "comm.init_timeout_s"), &s->comm));

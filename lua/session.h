@@ -27,6 +27,8 @@ typedef struct tn_session {
     int64_t global_batch, vocab, scratch_bytes;
     char tokenizer[4096]; /* path of the tokenizer.json in use; "": none */
     bool validates;
+    void (*progress)(void *user, const struct tn_tokens_progress *p); /* NULL, or told while a token
+                                                                         file is made */
     double
         first_kernel_s; /* tn_clock_s before the first kernel: the one that fills the first state */
 } tn_session;
@@ -40,6 +42,8 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world,
 /* Refuses with the memory table when the plan does not fit this machine; then data, memory,
  * executors, first states. */
 tn_status tn_session_ready(tn_session *s) TN_MUST_USE;
+/* The data alone, behind tn_session_plan. */
+tn_status tn_session_data(tn_session *s) TN_MUST_USE;
 void tn_session_close(tn_session *s);
 
 /* Planned bytes of a run: regions, scratch, and what the process needs beside them. */

@@ -206,6 +206,13 @@ tn_status tn_file_publish(tn_file *f)
     return st;
 }
 
+tn_status tn_file_rename(const char *from, const char *to)
+{
+    if (tn_fault_hit(TN_FAULT_FILE_RENAME) || rename(from, to) != 0)
+        return tn_file_error(to, "give the file its name");
+    return sync_folder_of(to);
+}
+
 void tn_file_discard(tn_file *f)
 {
     if (!f) return;

@@ -34,6 +34,9 @@ void tn_file_discard(tn_file *f); /* NULL is fine */
  * keeps what is there. */
 tn_status tn_file_append(const char *path, tn_file **out) TN_MUST_USE;
 
+/* A complete, synced file gets its name in one stroke; its folder is synced. */
+tn_status tn_file_rename(const char *from, const char *to) TN_MUST_USE;
+
 tn_status
 tn_file_mkdirs(const char *path) TN_MUST_USE; /* with parents; an existing folder is fine */
 bool tn_file_exists(const char *path);

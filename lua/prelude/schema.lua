@@ -52,13 +52,13 @@ local sections = {
     { "hf", "path", unset = "built by the model function", doc = "a Hugging Face folder: config.json, weights, tokenizer" },
   } },
   { "data", doc = "what the model reads", keys = {
-    { "source", "choice", default = "text", one_of = { "text", "jsonl", "tokens", "batches", "random" }, later = { "jsonl", "tokens" },
-      doc = "text: plain text; jsonl: one object per line; tokens: titan's token file; batches: exact tensors from a safetensors "
-        .. "file; random: ids for measuring speed" },
+    { "source", "choice", default = "text", one_of = { "text", "jsonl", "tokens", "batches", "random" },
+      doc = "text: plain text; jsonl: one object per line, both also .gz and .zst; tokens: files that `titan data build` made; "
+        .. "batches: exact tensors from a safetensors file; random: ids for measuring speed" },
     { "path", unset = "no file", either = { { "", "path" }, { "", "list", min_count = 1, item = weighted } },
       doc = "file, pattern (data/*.txt), or list of them, with weights as { \"a.txt\", { \"b.txt\", weight = 2 } }" },
     { "field", "text", default = "text", doc = "the field of a JSON line that holds the text" },
-    { "tokenizer", "text", default = "bytes", doc = "bytes, a path of a tokenizer.json, or hf (the one in model.hf)" },
+    { "tokenizer", "text", default = "bytes", doc = "bytes, a path of a tokenizer.json, or hf (the one in model.hf); of tokens: checked if given" },
     { "validation", "number", default = 0, min = 0, below = 1, doc = "share of the documents that is held out" },
     { "document", "choice", default = "line", one_of = { "line", "blank_line", "file" },
       doc = "what a document of a text is" },
@@ -67,7 +67,11 @@ local sections = {
     { "shuffle", "boolean", default = true, doc = "documents or samples in random order" },
     { "seed", "integer", default = 42, min = 0, doc = "of that order" },
     { "epochs", "integer", min = 1, unset = "as many as the steps need", doc = "how often the data may be read" },
-    { "cache_folder", "path", unset = "no cache", later = true, doc = "where tokenised data is kept" },
+    { "end_token", "text", unset = "the eos_token of tokenizer_config.json beside the tokenizer, if there is one",
+      doc = "put behind every document, as \"<|endoftext|>\"; \"\": nothing" },
+    { "mode", "choice", default = "built", one_of = { "built", "stream" }, later = { "stream" },
+      doc = "built: tokenise once into cache_folder, before the run; stream: tokenise while training; plain text as bytes needs neither" },
+    { "cache_folder", "path", unset = "dump_folder/cache", doc = "where token files are kept" },
   } },
   { "training", doc = "how long, how much, how precise", keys = {
     { "steps", "integer", default = 10000, min = 1, doc = "optimizer steps" },

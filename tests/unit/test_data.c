@@ -422,7 +422,7 @@ static void wrong_settings(void)
     const tn_data_options good = text_options(&path, 1);
     tn_data_options o;
     o = good, o.source = "txt";
-    refused(o, "data.source: 'txt' is unknown; use text, batches, random");
+    refused(o, "data.source: 'txt' is unknown; use text, jsonl, tokens, batches, random");
     o = good, o.section = "validation.data", o.document = "lines";
     refused(o, "validation.data.document: 'lines' is unknown; use line, blank_line, file");
     o = good, o.packing = "best_fit";
