@@ -428,7 +428,7 @@ static void wrong_settings(void)
     o = good, o.packing = "best_fit";
     refused(o, "data.packing: 'best_fit' is unknown; use stream, documents");
     o = good, o.tokenizer = "tokenizer.json";
-    refused(o, "tokenizer.json: cannot open: No such file");
+    refused(o, "data.tokenizer: 'tokenizer.json': no such file; use bytes");
     o = good, o.validation = 1.5;
     refused(o, "data.validation: 1.5 is no share; use 0 to 1, ");
     o = good, o.validation = NAN;
