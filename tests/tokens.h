@@ -18,16 +18,16 @@ TN_UNUSED static void tn_tokens_byte(tn_text *t, int byte)
     else tn_text_add(t, "%c%c", 0xc0 | c >> 6, 0x80 | (c & 0x3f));
 }
 
-typedef struct tn_tokens {
+typedef struct tn_words {
     const char *words;  /* more of model.vocab: ", \"ab\": 256" */
     const char *merges; /* "\"a b\", \"ab c\"" */
     const char *model;  /* more of model: ", \"ignore_merges\": true" */
     const char *steps;  /* the pre-tokenizers before ByteLevel: "{...}, "; NULL: none */
     const char *rest;   /* more of the file: ", \"normalizer\": {...}" */
-} tn_tokens;
+} tn_words;
 
 /* The file; ByteLevel without its regex. Free it with tn_text_fini. */
-TN_UNUSED static tn_text tn_tokens_file(const tn_tokens *s)
+TN_UNUSED static tn_text tn_words_file(const tn_words *s)
 {
     tn_text t = {0};
     tn_text_add(&t, "{\"version\": \"1.0\", \"model\": {\"type\": \"BPE\", \"vocab\": {");

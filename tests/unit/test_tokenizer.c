@@ -2,7 +2,7 @@
  * every behaviour of Split, long pieces against a plain merger, failing allocations, text in blocks
  * of its own size. */
 #include "engine/base/file.h"
-#include "engine/corpus.h"
+#include "engine/data_built.h"
 #include "engine/encoder.h"
 #include "engine/tokenizer.h"
 #include "tests/scratch.h"
@@ -10,19 +10,19 @@
 
 #include <stdlib.h>
 
-static tn_tokenizer *load(const tn_tokens *s)
+static tn_tokenizer *load(const tn_words *s)
 {
     tn_tokenizer *t = NULL;
-    tn_text file = tn_tokens_file(s);
+    tn_text file = tn_words_file(s);
     TN_CHECK_OK(tn_tokenizer_parse("small", tn_text_str(&file), file.n_bytes, &t));
     tn_text_fini(&file);
     return t;
 }
 
-static void refused(const tn_tokens *s, const char *message)
+static void refused(const tn_words *s, const char *message)
 {
     tn_tokenizer *t = NULL;
-    tn_text file = tn_tokens_file(s);
+    tn_text file = tn_words_file(s);
     TN_CHECK_FAILS(tn_tokenizer_parse("small", tn_text_str(&file), file.n_bytes, &t), TN_BAD_INPUT,
                    message);
     TN_CHECK(t == NULL);
@@ -51,8 +51,8 @@ static const char *ids_of(const tn_tokenizer *t, const char *text, int64_t n, in
 
 static void merging(void)
 {
-    const tn_tokens s = {.words = ", \"ab\": 256, \"bc\": 257, \"abc\": 258, \"aa\": 259",
-                         .merges = "\"b c\", \"a b\", \"a a\", \"a bc\", \"ab c\""};
+    const tn_words s = {.words = ", \"ab\": 256, \"bc\": 257, \"abc\": 258, \"aa\": 259",
+                        .merges = "\"b c\", \"a b\", \"a a\", \"a bc\", \"ab c\""};
     tn_tokenizer *t = load(&s);
     if (!t) return;
     TN_CHECK(tn_tokenizer_size(t) == 260);
@@ -65,9 +65,9 @@ static void merging(void)
     IDS(t, "\xff", "239 191 189");
     tn_tokenizer_close(t);
 
-    const tn_tokens whole = {.words = ", \"ab\": 256, \"abc\": 257",
-                             .merges = "\"a b\"",
-                             .model = ", \"ignore_merges\": true"};
+    const tn_words whole = {.words = ", \"ab\": 256, \"abc\": 257",
+                            .merges = "\"a b\"",
+                            .model = ", \"ignore_merges\": true"};
     t = load(&whole);
     if (!t) return;
     IDS(t, "abc", "257");
@@ -95,10 +95,10 @@ static int64_t plain_merge(int32_t *ids, int64_t n, int32_t (*const rules)[3], i
 
 static void long_pieces(void)
 {
-    const tn_tokens s = {.words = ", \"ab\": 256, \"ba\": 257, \"abab\": 258, \"aa\": 259, "
-                                  "\"aaaa\": 260, \"bb\": 261, \"aba\": 262, \"bba\": 263",
-                         .merges = "\"a a\", \"b b\", \"a b\", \"ab ab\", \"aa aa\", \"bb a\", "
-                                   "\"ab a\", \"a ba\", \"b a\""};
+    const tn_words s = {.words = ", \"ab\": 256, \"ba\": 257, \"abab\": 258, \"aa\": 259, "
+                                 "\"aaaa\": 260, \"bb\": 261, \"aba\": 262, \"bba\": 263",
+                        .merges = "\"a a\", \"b b\", \"a b\", \"ab ab\", \"aa aa\", \"bb a\", "
+                                  "\"ab a\", \"a ba\", \"b a\""};
     int32_t rules[][3] = {{97, 97, 259},   {98, 98, 261},   {97, 98, 256},
                           {256, 256, 258}, {259, 259, 260}, {261, 97, 263},
                           {256, 97, 262},  {97, 257, 262},  {98, 97, 257}};
@@ -155,10 +155,10 @@ static void behaviours(void)
                      "{\"type\": \"Split\", \"pattern\": {\"%s\": \"-\"}, \"behavior\": \"%s\", "
                      "\"invert\": %s}, ",
                      regex ? "Regex" : "String", rows[i].name, rows[i].invert);
-            const tn_tokens s = {.words = ", \"--\": 256, \"a-\": 257, \"-b\": 258, \"b-\": 259, "
-                                          "\"a--\": 260, \"--b\": 261",
-                                 .model = ", \"ignore_merges\": true",
-                                 .steps = steps};
+            const tn_words s = {.words = ", \"--\": 256, \"a-\": 257, \"-b\": 258, \"b-\": 259, "
+                                         "\"a--\": 260, \"--b\": 261",
+                                .model = ", \"ignore_merges\": true",
+                                .steps = steps};
             tn_tokenizer *t = load(&s);
             if (t) IDS(t, "a--b-", rows[i].want);
             tn_tokenizer_close(t);
@@ -174,7 +174,7 @@ static void splits(const char *regex, const char *words, const char *text, const
         steps, sizeof steps,
         "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}, ",
         regex);
-    const tn_tokens s = {.words = words, .model = ", \"ignore_merges\": true", .steps = steps};
+    const tn_words s = {.words = words, .model = ", \"ignore_merges\": true", .steps = steps};
     tn_tokenizer *t = load(&s);
     if (t) TN_CHECK_TEXT(ids_of(t, text, (int64_t)strlen(text), 0), want);
     tn_tokenizer_close(t);
@@ -232,18 +232,18 @@ static void refused_regexes(void)
                  "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": "
                  "\"Isolated\"}, ",
                  rows[i].regex);
-        refused(&(tn_tokens){.steps = steps}, rows[i].message);
+        refused(&(tn_words){.steps = steps}, rows[i].message);
     }
     char deep[2048] = "";
     for (int i = 0; i < 70; i++) strcat(deep, "(");
     char steps[4096];
     snprintf(steps, sizeof steps, "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}}, ",
              deep);
-    refused(&(tn_tokens){.steps = steps}, "nested too deep");
+    refused(&(tn_words){.steps = steps}, "nested too deep");
 
     /* A pattern without end on some text fails; it does not hang. */
-    const tn_tokens s = {.steps = "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
-                                  "\"(?:(?:a|a)+)+[bc]\"}, \"behavior\": \"Isolated\"}, "};
+    const tn_words s = {.steps = "{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                                 "\"(?:(?:a|a)+)+[bc]\"}, \"behavior\": \"Isolated\"}, "};
     tn_tokenizer *t = load(&s);
     tn_encoder *e = NULL;
     tn_ids ids = {0};
@@ -264,7 +264,7 @@ static void refused_regexes(void)
 
 static void added_tokens(void)
 {
-    const tn_tokens s = {
+    const tn_words s = {
         .rest = ", \"added_tokens\": [" ADDED("256", "<a>", "") ", " ADDED(
             "257", "<a><b>",
             "") ", " ADDED("258", "<c",
@@ -300,31 +300,31 @@ static void added_tokens(void)
 
 static void refused_parts(void)
 {
-    refused(&(tn_tokens){.model = ", \"byte_fallback\": true"}, "byte_fallback is not supported");
-    refused(&(tn_tokens){.model = ", \"ignore_merges\": 1"},
+    refused(&(tn_words){.model = ", \"byte_fallback\": true"}, "byte_fallback is not supported");
+    refused(&(tn_words){.model = ", \"ignore_merges\": 1"},
             "model.ignore_merges is a whole number");
-    refused(&(tn_tokens){.rest = ", \"normalizer\": {\"type\": \"NFKC\"}"},
+    refused(&(tn_words){.rest = ", \"normalizer\": {\"type\": \"NFKC\"}"},
             "normalizer.type: \"NFKC\" is not supported");
-    refused(&(tn_tokens){.rest = ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": "
-                                 "[{\"type\": \"NFC\"}, {\"type\": \"Lowercase\"}]}"},
+    refused(&(tn_words){.rest = ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": "
+                                "[{\"type\": \"NFC\"}, {\"type\": \"Lowercase\"}]}"},
             "normalizer.normalizers[1].type: \"Lowercase\" is not supported");
-    refused(&(tn_tokens){.steps = "{\"type\": \"Metaspace\"}, "}, "\"Metaspace\" is not supported");
-    refused(&(tn_tokens){.steps = "{\"type\": \"ByteLevel\"}, "}, "behind ByteLevel");
-    refused(&(tn_tokens){.steps = "{\"type\": \"Split\", \"pattern\": {\"String\": \"\"}, "
-                                  "\"behavior\": \"Isolated\"}, "},
+    refused(&(tn_words){.steps = "{\"type\": \"Metaspace\"}, "}, "\"Metaspace\" is not supported");
+    refused(&(tn_words){.steps = "{\"type\": \"ByteLevel\"}, "}, "behind ByteLevel");
+    refused(&(tn_words){.steps = "{\"type\": \"Split\", \"pattern\": {\"String\": \"\"}, "
+                                 "\"behavior\": \"Isolated\"}, "},
             "pattern.String: it is empty");
-    refused(&(tn_tokens){.rest = ", \"post_processor\": {\"type\": \"BertProcessing\"}"},
+    refused(&(tn_words){.rest = ", \"post_processor\": {\"type\": \"BertProcessing\"}"},
             "post_processor.type: \"BertProcessing\" is not supported");
-    refused(&(tn_tokens){.rest = ", \"added_tokens\": [" ADDED("300", "<a>", "") "]"},
+    refused(&(tn_words){.rest = ", \"added_tokens\": [" ADDED("300", "<a>", "") "]"},
             "is 300, where tokenizers counts 256");
-    refused(&(tn_tokens){.words = ", \"\\n\\u001b[31m\": 1"}, "the id of \"??[31m\" is 1");
+    refused(&(tn_words){.words = ", \"\\n\\u001b[31m\": 1"}, "the id of \"??[31m\" is 1");
 }
 
 static void composing(void)
 {
-    const tn_tokens s = {.words = ", \"\\u00c3\\u00a9\": 256, \"\\u00ea\\u00b0\\u0122\": 257",
-                         .model = ", \"ignore_merges\": true",
-                         .rest = ", \"normalizer\": {\"type\": \"NFC\"}"};
+    const tn_words s = {.words = ", \"\\u00c3\\u00a9\": 256, \"\\u00ea\\u00b0\\u0122\": 257",
+                        .model = ", \"ignore_merges\": true",
+                        .rest = ", \"normalizer\": {\"type\": \"NFC\"}"};
     tn_tokenizer *t = load(&s);
     if (!t) return;
     IDS(t, "e\xcc\x81", "256");
@@ -358,14 +358,14 @@ static tn_status all_of_it(void *arg)
 
 static void failing_allocations(void)
 {
-    const tn_tokens s = {
+    const tn_words s = {
         .words = ", \"ab\": 256, \"bc\": 257",
         .merges = "\"a b\", [\"b\", \"c\"]",
         .steps = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\p{N}{1,2}+|[a-c]+\"}, "
                  "\"behavior\": \"Isolated\"}, {\"type\": \"Digits\"}, ",
         .rest = ", \"normalizer\": {\"type\": \"NFC\"}, \"added_tokens\": [" ADDED("258", "<a>",
                                                                                    "") "]"};
-    tn_text file = tn_tokens_file(&s);
+    tn_text file = tn_words_file(&s);
     TN_CHECK(tn_test_each_alloc(all_of_it, &file) > 300);
     tn_text_fini(&file);
 }
@@ -373,7 +373,7 @@ static void failing_allocations(void)
 /* A text as training sees it: every document encoded by itself. */
 static void encoded_corpus(void)
 {
-    const tn_tokens s = {
+    const tn_words s = {
         .words = ", \"ab\": 256",
         .merges = "\"a b\"",
         .rest = ", \"added_tokens\": [" ADDED(
@@ -382,30 +382,54 @@ static void encoded_corpus(void)
                               "[{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": "
                               "\"A\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [257]}}}"};
     static const int32_t want[] = {257, 256, 10, 257, 120, 10, 257, 256, 98};
-    tn_text file = tn_tokens_file(&s);
-    tn_corpus *c = NULL;
+    tn_text file = tn_words_file(&s);
+    tn_windows *w = NULL;
     int32_t ids[TN_COUNT(want)] = {0};
+    int64_t at[3] = {0}, next[5] = {0};
     char tokenizer[512];
     snprintf(tokenizer, sizeof tokenizer, "%s", tn_scratch_text("small.json", tn_text_str(&file)));
     tn_text_fini(&file);
     tn_data_path path = {.pattern = tn_scratch_text("text", "ab\nx\nabb")};
-    if (!TN_CHECK_OK(tn_corpus_open("data", &path, 1, TN_CORPUS_LINE, &c))) return;
-    TN_CHECK_FAILS(tn_corpus_encode(c, "data", tokenizer, 257), TN_BAD_INPUT,
+    tn_data_options o = {.section = "data",
+                         .source = "text",
+                         .tokenizer = tokenizer,
+                         .cache_folder = tn_scratch_path("cache"),
+                         .vocab_size = 257};
+    TN_CHECK_FAILS(tn_data_built_open(&o, &path, 1, &w), TN_BAD_INPUT,
                    "has ids up to 257, and model.vocab_size is 257; set model.vocab_size = 258");
-    TN_CHECK_FAILS(tn_corpus_encode(c, "data", "nowhere.json", 999), TN_BAD_INPUT, "nowhere.json");
-    if (!TN_CHECK_OK(tn_corpus_encode(c, "data", tokenizer, 258))) return;
-    TN_CHECK(tn_corpus_tokens(c) == TN_COUNT(want) && tn_corpus_documents(c) == 3);
-    TN_CHECK_OK(tn_corpus_check(c, "data", 258));
-    tn_corpus_copy(c, 0, TN_COUNT(want), ids);
+    o.vocab_size = 258;
+    if (!TN_CHECK_OK(tn_data_built_open(&o, &path, 1, &w))) return;
+    TN_CHECK(tn_windows_tokens(w) == TN_COUNT(want) && tn_windows_documents(w) == 3);
+    TN_CHECK_OK(tn_windows_check(w, "data", 258));
+    TN_CHECK_OK(tn_windows_copy(w, 0, TN_COUNT(want), ids));
     TN_CHECK(memcmp(ids, want, sizeof want) == 0);
-    tn_corpus_copy(c, 4, 2, ids);
+    TN_CHECK_OK(tn_windows_copy(w, 4, 2, ids));
     TN_CHECK(ids[0] == 120 && ids[1] == 10);
-    TN_CHECK(tn_corpus_tail(c, 1) == 6 && tn_corpus_tail(c, 2) == 3 && tn_corpus_tail(c, 3) == 0);
-    TN_CHECK(tn_corpus_next(c, 0, 9) == 3 && tn_corpus_next(c, 2, 9) == 3 &&
-             tn_corpus_next(c, 3, 9) == 6 && tn_corpus_next(c, 3, 5) == 5 &&
-             tn_corpus_next(c, 6, 9) == 9);
-    tn_corpus_forget(c, 0, 9);
-    tn_corpus_close(c);
+    for (int64_t d = 1; d <= 3; d++) TN_CHECK_OK(tn_windows_tail(w, d, &at[d - 1]));
+    TN_CHECK(at[0] == 6 && at[1] == 3 && at[2] == 0);
+    const int64_t asked[5][2] = {{0, 9}, {2, 9}, {3, 9}, {3, 5}, {6, 9}};
+    for (int i = 0; i < 5; i++) TN_CHECK_OK(tn_windows_next(w, asked[i][0], asked[i][1], &next[i]));
+    TN_CHECK(next[0] == 3 && next[1] == 3 && next[2] == 6 && next[3] == 5 && next[4] == 9);
+    tn_windows_forget(w, 0, 9);
+    tn_windows_close(w);
+
+    /* The end token of tokenizer_config.json, a given one, one that is not there, none. */
+    tn_scratch_text("tokenizer_config.json", "{\"eos_token\": {\"content\": \"ab\"}}");
+    const struct {
+        const char *end_token;
+        int64_t tokens, last;
+    } ends[] = {{NULL, 12, 256}, {"<s>", 12, 257}, {"", 9, 98}};
+    for (int i = 0; i < TN_COUNT(ends); i++) {
+        o.end_token = ends[i].end_token;
+        if (!TN_CHECK_OK(tn_data_built_open(&o, &path, 1, &w))) continue;
+        int64_t n = tn_windows_tokens(w);
+        TN_CHECK_OK(tn_windows_copy(w, n - 1, 1, ids));
+        TN_CHECK_MSG(n == ends[i].tokens && ids[0] == ends[i].last, "%d: %lld tokens, the last %d",
+                     i, (long long)n, ids[0]);
+        tn_windows_close(w);
+    }
+    o.end_token = "<eot>";
+    TN_CHECK_FAILS(tn_data_built_open(&o, &path, 1, &w), TN_BAD_INPUT, "data.end_token: '");
 }
 
 int main(void)
