@@ -27,6 +27,7 @@ struct tn_comm {
     double timeout_s;
     const char *timeout_key;
     int spins; /* before a wait sleeps */
+    double waited_s;
     region regions[TN_COMM_MAX_REGIONS];
     int n_groups;
     struct {
@@ -276,6 +277,11 @@ static tn_comm_page_event *note(tn_comm *c, int group, const char *what, int64_t
     return e;
 }
 
+double tn_comm_waited_s(const tn_comm *c)
+{
+    return c->waited_s;
+}
+
 tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes)
 {
     if (!c->page || c->groups[group].n < 2) return TN_OK;
@@ -302,7 +308,10 @@ tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes)
                     0); /* who failed still waits, for the recorder and for the others' blame */
         }
     }
-    if (!st) e->leave_s = tn_clock_s();
+    if (!st) {
+        e->leave_s = tn_clock_s();
+        c->waited_s += e->leave_s - e->enter_s;
+    }
     return st;
 }
 
@@ -365,7 +374,10 @@ tn_status tn_comm_await(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int 
         st = sleep_for(c, flag, value, rank, what);
         if (!st) atomic_store(&me->waits_for, 0);
     }
-    if (!st) e->leave_s = tn_clock_s();
+    if (!st) {
+        e->leave_s = tn_clock_s();
+        c->waited_s += e->leave_s - e->enter_s;
+    }
     return st;
 }
 

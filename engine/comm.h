@@ -38,6 +38,7 @@ tn_status tn_comm_group(tn_comm *c, const int *ranks, int n, int *group_out) TN_
 /* All members have arrived; what they wrote before is visible. `what` and `bytes` are for the
  * flight recorder and for errors. */
 tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes) TN_MUST_USE;
+double tn_comm_waited_s(const tn_comm *c); /* in all syncs and awaits so far */
 enum { TN_COMM_WORLD = 0 }; /* the group of all ranks */
 
 /* A flag in a shared region. post: what this rank wrote before is visible to who sees the value, and

@@ -142,13 +142,24 @@ static tn_status not_finite(const tn_train_options *o, const tn_train_report *r,
 
 /* ------------------------------------------------------------ steps */
 
+static tn_status run_part(const tn_train_options *o, tn_exec_part part, const tn_step *s,
+                          const tn_train_watch *w)
+{
+    int32_t node;
+    if (!w) return tn_exec_run(o->train, part, s);
+    return tn_exec_search(o->train, part, s, w->entry, w->user, &node);
+}
+
 static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_report *r)
 {
     double begun = tn_clock_s();
+    const tn_train_watch *w =
+        o->watch && o->watch->begin(o->watch->user, step + 1) ? o->watch : NULL;
     tn_step s = {.step = step + 1, .lr_factor = tn_lr_factor(&o->lr, step)};
     TN_TRY(tn_train_load(o->train, o->data, TN_DATA_TRAIN, step));
     r->data_s = tn_clock_s() - begun;
-    TN_TRY(tn_exec_run(o->train, TN_EXEC_BEFORE_UPDATE, &s));
+    if (w) w->mark(w->user, "data");
+    TN_TRY(run_part(o, TN_EXEC_BEFORE_UPDATE, &s, w));
     r->step = step + 1;
     r->lr_factor = s.lr_factor;
     r->loss = tn_train_loss(o->train);
@@ -156,9 +167,10 @@ static tn_status one_step(const tn_train_options *o, int64_t step, tn_train_repo
     r->valid_tokens = tn_train_valid_tokens(o->train);
     r->tokens += o->global_batch * o->seq;
     if (!isfinite(r->loss) || !isfinite(r->grad_norm)) return not_finite(o, r, &s);
-    TN_TRY(tn_exec_run(o->train, TN_EXEC_UPDATE, &s));
+    if (w) w->mark(w->user, "idle");
+    TN_TRY(run_part(o, TN_EXEC_UPDATE, &s, w));
     r->step_s = tn_clock_s() - begun;
-    return TN_OK;
+    return w ? w->end(w->user, step + 1) : TN_OK;
 }
 
 tn_status tn_train_evaluate(tn_exec *e, const tn_data *data, tn_data_split split, int64_t steps,

@@ -21,6 +21,15 @@ typedef struct tn_train_report {
     double step_s, data_s;        /* wall time of the step; of it, making batches */
 } tn_train_report;
 
+/* Who looks at a step from inside (engine/timeline.h). */
+typedef struct tn_train_watch {
+    void *user;
+    bool (*begin)(void *user, int64_t step);    /* 1-based; false: not at this one */
+    tn_exec_hook entry;                         /* behind every entry */
+    void (*mark)(void *user, const char *what); /* between entries: what has just been done */
+    tn_status (*end)(void *user, int64_t step);
+} tn_train_watch;
+
 typedef struct tn_train_options {
     tn_exec *train, *eval;            /* eval NULL: no validation */
     tn_comm *comm;                    /* NULL: one rank */
@@ -28,6 +37,7 @@ typedef struct tn_train_options {
     int64_t steps, global_batch, seq;
     tn_lr lr;
     int64_t validate_every, validate_steps; /* 0: never; -1 steps: a whole pass */
+    const tn_train_watch *watch;            /* NULL: none */
     volatile int *stop; /* non-zero: end behind the current step; the signal's number */
     void *user;
     tn_status (*on_step)(void *user, const tn_train_report *r);

@@ -4,7 +4,7 @@
 #include "lua/stage_plan.h"
 
 /* Ranks of a CPU plan lie on one host, up to ranks_per_node of them, and share its cores. */
-static tn_cost_machine machine_of(const tn_session *s)
+tn_cost_machine tn_classes_machine(const tn_session *s)
 {
     int64_t ranks = tn_inspect_ranks(&s->shape.mesh), node = tn_inspect_node(s->recipe);
     tn_cost_machine m = tn_cost_guess(&s->shape.mesh, !s->device, (int)node);
@@ -18,7 +18,7 @@ static tn_cost_machine machine_of(const tn_session *s)
 static tn_status make(const tn_session *s, tn_classes *c)
 {
     void *mem;
-    tn_cost_machine m = machine_of(s);
+    tn_cost_machine m = tn_classes_machine(s);
     c->n = s->trains.n;
     TN_TRY(tn_arena_alloc(&c->arena, (size_t)c->n * sizeof(tn_class), &mem));
     c->of = mem;

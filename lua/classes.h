@@ -23,6 +23,9 @@ typedef struct tn_classes {
     tn_arena arena;
 } tn_classes;
 
+/* What a rank of this session has. */
+tn_cost_machine tn_classes_machine(const tn_session *s);
+
 tn_status tn_classes_make(const tn_session *s, tn_classes *out) TN_MUST_USE;
 void tn_classes_fini(tn_classes *c);
 

@@ -9,6 +9,7 @@
 #include "engine/base/text.h"
 #include "graph/cost.h"
 #include "lua/commands.h"
+#include "lua/profile.h"
 #include "lua/report.h"
 #include "lua/session.h"
 #include "lua/stage_plan.h"
@@ -23,6 +24,7 @@
 typedef struct run {
     tn_session s;
     tn_file *metrics;
+    tn_profile *profile; /* NULL: no step is traced */
     tn_text line;
     const char *folder;
     tn_cost cost;
@@ -105,6 +107,11 @@ static tn_status on_step(void *user, const tn_train_report *r)
         q->since_s = now;
         q->since_steps = 0;
         q->data_s = 0;
+    }
+    if (q->profile && tn_profile_take(q->profile)[0]) {
+        if (q->bar) fprintf(stderr, "\r\033[K");
+        printf("trace of step %lld: %s", (long long)r->step, tn_profile_take(q->profile));
+        tn_profile_clear(q->profile);
     }
     if (q->bar) progress(q, r, steps);
     return TN_OK;
@@ -249,6 +256,8 @@ static tn_status train(run *q)
     if (q->s.world.rank == 0) TN_TRY(prepare_folder(q));
     if (q->s.comm) TN_TRY(tn_comm_sync(q->s.comm, TN_COMM_WORLD, "folder", 0)); /* rank 0 first */
     TN_TRY(tn_world_log(&q->s.world, q->folder));
+    TN_TRY(tn_profile_open(&q->s, q->folder, &q->profile));
+    if (q->profile) o.watch = tn_profile_watch(q->profile);
     banner(q);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
@@ -289,6 +298,7 @@ tn_status tn_command_train(const tn_args *a)
     }
     if (st && st != TN_STOPPED && q.s.comm) give_up(&q);
     tn_file_discard(q.metrics);
+    tn_profile_close(q.profile);
     tn_text_fini(&q.line);
     tn_session_close(&q.s);
     return st;

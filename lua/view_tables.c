@@ -2,6 +2,7 @@
  * who is live at the peak. */
 #include "graph/cost.h"
 #include "graph/names.h"
+#include "graph/occupancy.h"
 #include "graph/op.h"
 #include "lua/inspect.h"
 #include "lua/state.h"
@@ -103,45 +104,11 @@ static int f_paths(lua_State *L)
 
 /* ------------------------------------------------------------ memory over time */
 
-enum { ACTIVATIONS, GRADIENTS, WEIGHT_GRADIENTS, GATHERED, UPDATE, N_KINDS };
-static const char *const kinds[N_KINDS] = {"activations", "gradients", "weight_gradients",
-                                           "gathered", "update"};
-
-static int kind_of(const tn_program *p, const tn_buffer *b)
-{
-    const tn_graph *g = p->g;
-    const tn_node *n = &g->nodes[g->values[b->value].node];
-    if (n->op == TN_OP_unshard) return GATHERED;
-    if (n->phase == TN_PHASE_OPT) return UPDATE;
-    if (n->phase == TN_PHASE_W || g->values[b->value].carried || n->op == TN_OP_reduce)
-        return WEIGHT_GRADIENTS;
-    return n->phase == TN_PHASE_B ? GRADIENTS : n->scope == TN_SCOPE_TAIL ? UPDATE : ACTIVATIONS;
-}
-
 typedef struct moment { /* of a stretch of time: the fullest tick in it */
-    int64_t tick, bytes, by_kind[N_KINDS];
+    int64_t tick, bytes;
+    tn_occupancy by_kind;
     double begin_s;
 } moment;
-
-/* Bytes live at every tick, by kind, as differences that are summed up on the way. */
-static tn_status live(const tn_program *p, tn_arena *arena, int64_t (**out)[N_KINDS])
-{
-    void *mem;
-    int64_t n = p->g->n_nodes;
-    TN_TRY(tn_arena_alloc(arena, (size_t)(n + 2) * sizeof **out, &mem));
-    int64_t(*at)[N_KINDS] = mem;
-    for (int64_t i = 0; i < p->n_buffers; i++) {
-        const tn_buffer *b = &p->buffers[i];
-        if (b->region != TN_REGION_STEP || b->start >= b->end) continue;
-        int k = kind_of(p, b);
-        at[b->start][k] += b->bytes;
-        at[b->end < n ? b->end : n][k] -= b->bytes;
-    }
-    for (int64_t t = 1; t < n; t++)
-        for (int k = 0; k < N_KINDS; k++) at[t][k] += at[t - 1][k];
-    *out = at;
-    return TN_OK;
-}
 
 static double spent_s(const tn_graph *g, int64_t node, const tn_cost_machine *m)
 {
@@ -156,14 +123,14 @@ static tn_status fill(const tn_program *p, const tn_cost_machine *m, tn_arena *a
                       moment *out, double *seconds)
 {
     const tn_graph *g = p->g;
-    int64_t(*at)[N_KINDS];
+    tn_occupancy *at;
     double now = 0, all = 0;
-    TN_TRY(live(p, arena, &at));
+    TN_TRY(tn_occupancy_build(p, arena, &at));
     for (int64_t i = 0; i < g->n_nodes; i++) all += spent_s(g, i, m);
     for (int b = 0; b < bins; b++) out[b] = (moment){.tick = -1, .begin_s = all * b / bins};
     for (int64_t i = 0; i < g->n_nodes; i++) {
         int64_t bytes = 0;
-        for (int k = 0; k < N_KINDS; k++) bytes += at[i][k];
+        for (int k = 0; k < TN_OCCUPANCY_KINDS; k++) bytes += at[i].bytes[k];
         int first = (int)(now / all * bins);
         now += spent_s(g, i, m);
         int last = (int)(now / all * bins);
@@ -171,7 +138,7 @@ static tn_status fill(const tn_program *p, const tn_cost_machine *m, tn_arena *a
             if (out[b].tick >= 0 && out[b].bytes >= bytes) continue;
             out[b].tick = i;
             out[b].bytes = bytes;
-            memcpy(out[b].by_kind, at[i], sizeof out[b].by_kind);
+            out[b].by_kind = at[i];
         }
     }
     *seconds = all;
@@ -181,7 +148,7 @@ static tn_status fill(const tn_program *p, const tn_cost_machine *m, tn_arena *a
 static void add_moment(lua_State *L, const tn_graph *g, const moment *m)
 {
     static const char *const phases[] = {"forward", "backward", "weights", "update", "exchange"};
-    lua_createtable(L, 0, 5 + N_KINDS);
+    lua_createtable(L, 0, 5 + TN_OCCUPANCY_KINDS);
     if (m->tick >= 0) {
         const tn_node *n = &g->nodes[m->tick];
         set_text(L, "op", tn_op_name((tn_op_id)n->op));
@@ -190,7 +157,8 @@ static void add_moment(lua_State *L, const tn_graph *g, const moment *m)
     }
     set_num(L, "s", m->begin_s);
     set_int(L, "bytes", m->bytes);
-    for (int k = 0; k < N_KINDS; k++) set_int(L, kinds[k], m->by_kind[k]);
+    for (int k = 0; k < TN_OCCUPANCY_KINDS; k++)
+        set_int(L, tn_occupancy_name((tn_occupancy_kind)k), m->by_kind.bytes[k]);
 }
 
 static void add_planned(lua_State *L, const tn_session *s, int which)
@@ -276,7 +244,7 @@ static int f_owners(lua_State *L)
         set_int(L, "bytes", peak[i]->bytes);
         set_text(L, "reader", tn_op_name((tn_op_id)user->op));
         set_text(L, "path", user->path);
-        set_text(L, "kind", kinds[kind_of(p, peak[i])]);
+        set_text(L, "kind", tn_occupancy_name(tn_occupancy_of(p, peak[i])));
         lua_rawseti(L, -2, ++k);
     }
     return 1;

@@ -181,11 +181,11 @@ local sections = {
   { "metrics", doc = "what is reported", keys = {
     { "log_freq", "integer", default = 10, min = 1, doc = "steps between two lines" },
     { "jsonl", "boolean", default = true, doc = "write dump_folder/metrics.jsonl" },
-    { "tensorboard", "boolean", default = false, later = true, doc = "write TensorBoard files to dump_folder/tb" },
+    { "tensorboard", "boolean", default = false, doc = "write TensorBoard files to dump_folder/tb" },
   } },
-  { "profiling", doc = "where time and memory go", later = "profiles", keys = {
-    { "trace_steps", "list", default = {}, item = { "", "integer", min = 1 }, doc = "steps whose timeline is written" },
-    { "memory_timeline", "boolean", default = false, doc = "write who holds memory when" },
+  { "profiling", doc = "where time and memory go", keys = {
+    { "trace_steps", "list", default = {}, item = { "", "integer", min = 1 }, doc = "steps whose timeline goes to dump_folder/trace" },
+    { "memory_timeline", "boolean", default = false, doc = "with it, what the memory of a step holds when" },
   } },
   { "comm", doc = "how ranks talk", keys = {
     { "backend", "choice", default = "auto", one_of = { "auto", "local", "mpi", "nccl", "null" }, later = { "mpi", "nccl" },
