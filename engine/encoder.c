@@ -13,9 +13,13 @@ struct tn_encoder {
     tn_regex_search *search;
     tn_merger merger;
     tn_text mended, normal, prefixed;
-    tn_ids *out; /* of the call */
+    tn_ids *out, part; /* of the call; of tn_encoder_stream */
     int flags;
+    tn_encoder_fn fn; /* NULL: everything stays in out */
+    void *user;
 };
+
+enum { PART_IDS = 8192 };
 
 tn_status tn_encoder_create(const tn_tokenizer *t, tn_encoder **out)
 {
@@ -41,6 +45,7 @@ void tn_encoder_destroy(tn_encoder *e)
     tn_text_fini(&e->mended);
     tn_text_fini(&e->normal);
     tn_text_fini(&e->prefixed);
+    tn_ids_fini(&e->part);
     tn_free(e);
 }
 
@@ -48,11 +53,23 @@ void tn_encoder_destroy(tn_encoder *e)
 
 static tn_status run_step(tn_encoder *e, int k, const char *text, int64_t n);
 
+static tn_status hand_over(tn_encoder *e)
+{
+    tn_status st = e->out->n ? e->fn(e->user, e->out->items, e->out->n) : TN_OK;
+    e->out->n = 0;
+    return st;
+}
+
+static tn_status piece(tn_encoder *e, const char *text, int64_t n)
+{
+    TN_TRY(tn_merger_piece(&e->merger, text, n, e->out));
+    return e->fn && e->out->n > PART_IDS ? hand_over(e) : TN_OK;
+}
+
 static tn_status next_step(tn_encoder *e, int k, const char *text, int64_t n)
 {
     if (n == 0) return TN_OK;
-    if (k + 1 < e->t->n_steps) return run_step(e, k + 1, text, n);
-    return tn_merger_piece(&e->merger, text, n, e->out);
+    return k + 1 < e->t->n_steps ? run_step(e, k + 1, text, n) : piece(e, text, n);
 }
 
 static tn_status prefix(tn_encoder *e, int k, const char *text, int64_t n)
@@ -189,8 +206,7 @@ static tn_status cut_out(tn_encoder *e, const tn_added_set *set, const char *tex
 
 static tn_status pieces(tn_encoder *e, const char *text, int64_t n)
 {
-    if (e->t->n_steps) return run_step(e, 0, text, n);
-    return tn_merger_piece(&e->merger, text, n, e->out);
+    return e->t->n_steps ? run_step(e, 0, text, n) : piece(e, text, n);
 }
 
 static tn_status normalise(tn_encoder *e, const char *text, int64_t n)
@@ -214,11 +230,9 @@ static tn_status put_ids(tn_ids *out, const int32_t *ids, int n)
     return TN_OK;
 }
 
-tn_status tn_encoder_encode(tn_encoder *e, const char *text, int64_t n, int flags, tn_ids *out)
+static tn_status encode(tn_encoder *e, const char *text, int64_t n)
 {
     const tn_tokenizer *t = e->t;
-    e->out = out;
-    e->flags = flags;
     if (tn_unicode_check(text, n) < n) {
         tn_text_cut(&e->mended, 0);
         tn_unicode_mend(text, n, &e->mended);
@@ -226,8 +240,27 @@ tn_status tn_encoder_encode(tn_encoder *e, const char *text, int64_t n, int flag
         text = tn_text_str(&e->mended);
         n = e->mended.n_bytes;
     }
-    if (flags & TN_ENCODE_TEMPLATE) TN_TRY(put_ids(out, t->before, t->n_before));
+    if (e->flags & TN_ENCODE_TEMPLATE) TN_TRY(put_ids(e->out, t->before, t->n_before));
     TN_TRY(cut_out(e, &t->raw_added, text, n, normalise));
-    if (flags & TN_ENCODE_TEMPLATE) TN_TRY(put_ids(out, t->after, t->n_after));
-    return TN_OK;
+    if (e->flags & TN_ENCODE_TEMPLATE) TN_TRY(put_ids(e->out, t->after, t->n_after));
+    return e->fn ? hand_over(e) : TN_OK;
+}
+
+tn_status tn_encoder_encode(tn_encoder *e, const char *text, int64_t n, int flags, tn_ids *out)
+{
+    e->out = out;
+    e->flags = flags;
+    e->fn = NULL;
+    return encode(e, text, n);
+}
+
+tn_status tn_encoder_stream(tn_encoder *e, const char *text, int64_t n, int flags, tn_encoder_fn fn,
+                            void *user)
+{
+    e->out = &e->part;
+    e->part.n = 0;
+    e->flags = flags;
+    e->fn = fn;
+    e->user = user;
+    return encode(e, text, n);
 }

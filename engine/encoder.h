@@ -32,5 +32,11 @@ enum {
 tn_status tn_encoder_encode(tn_encoder *e, const char *text, int64_t n, int flags,
                             tn_ids *out) TN_MUST_USE;
 
+/* The same in parts of some 10,000 ids, in order, so that the ids of a text of any length need no
+ * memory. What `fn` returns other than TN_OK ends it. */
+typedef tn_status (*tn_encoder_fn)(void *user, const int32_t *ids, int64_t n);
+tn_status tn_encoder_stream(tn_encoder *e, const char *text, int64_t n, int flags, tn_encoder_fn fn,
+                            void *user) TN_MUST_USE;
+
 TN_C_END
 #endif

@@ -2,9 +2,11 @@
  *
  * Reading, working and writing take turns over batches of a few MiB; a batch is cut into tiles of
  * whole lines, which the threads share, and their answers are written in order. So memory depends
- * on the longest line and not on the input. */
+ * on the longest line and not on the input. With --whole a file is mapped and its ids are written
+ * as they come. */
 #include "engine/base/json.h"
 #include "engine/base/jsonout.h"
+#include "engine/base/map.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/base/text.h"
@@ -42,20 +44,20 @@ typedef struct job {
     int64_t n, capacity, line;
     tile *tiles;
     int64_t n_tiles, tiles_capacity;
-    bool closed; /* nobody reads the output any more */
+    tn_text part;       /* of --whole: what is being written */
+    bool begun, closed; /* ids of this text were written; nobody reads the output any more */
 } job;
 
 /* ------------------------------------------------------------ one text */
 
-static void write_ids(const tn_ids *ids, const char *between, tn_text *out)
+static void write_ids(const int32_t *ids, int64_t n_ids, const char *between, tn_text *out)
 {
     char buffer[1024];
     size_t used = 0, gap = strlen(between);
-    for (int64_t i = 0; i < ids->n; i++) {
+    for (int64_t i = 0; i < n_ids; i++) {
         char digits[16];
         int n = 0;
-        for (int32_t id = ids->items[i]; n == 0 || id > 0; id /= 10)
-            digits[n++] = (char)('0' + id % 10);
+        for (int32_t id = ids[i]; n == 0 || id > 0; id /= 10) digits[n++] = (char)('0' + id % 10);
         if (i) {
             memcpy(buffer + used, between, gap);
             used += gap;
@@ -68,13 +70,17 @@ static void write_ids(const tn_ids *ids, const char *between, tn_text *out)
     tn_text_put(out, buffer, used);
 }
 
+static int flags_of(const tn_args *a)
+{
+    return (a->special ? TN_ENCODE_TEMPLATE : 0) | (a->literal ? TN_ENCODE_LITERAL : 0);
+}
+
 static tn_status encode(const job *j, worker *w, const char *text, int64_t n, tn_text *out)
 {
-    int flags = (j->a->special ? TN_ENCODE_TEMPLATE : 0) | (j->a->literal ? TN_ENCODE_LITERAL : 0);
     w->ids.n = 0;
-    TN_TRY(tn_encoder_encode(w->encoder, text, n, flags, &w->ids));
+    TN_TRY(tn_encoder_encode(w->encoder, text, n, flags_of(j->a), &w->ids));
     if (j->a->jsonl) tn_text_put(out, "{\"ids\": [", 9);
-    write_ids(&w->ids, j->a->jsonl ? ", " : " ", out);
+    write_ids(w->ids.items, w->ids.n, j->a->jsonl ? ", " : " ", out);
     tn_text_put(out, "]}\n" + (j->a->jsonl ? 0 : 2), j->a->jsonl ? 3 : 1);
     return TN_OK;
 }
@@ -186,8 +192,7 @@ static void work(void *arg, int64_t i, int thread)
     const char *batch = j->batch;
     tn_text_cut(&t->out, 0);
     t->st = TN_OK;
-    if (j->a->whole) t->st = work_line(j, w, batch, t->end, 1, &t->out);
-    for (int64_t at = t->begin, line = t->line; !j->a->whole && at < t->end && !t->st; line++) {
+    for (int64_t at = t->begin, line = t->line; at < t->end && !t->st; line++) {
         const char *end = memchr(batch + at, '\n', (size_t)(t->end - at));
         int64_t n = end ? end - batch - at : t->end - at;
         t->st = work_line(j, w, batch + at, n, line, &t->out);
@@ -215,7 +220,6 @@ static tn_status cut_tiles(job *j, int64_t n)
 {
     int64_t begin = 0;
     j->n_tiles = 0;
-    if (j->a->whole) return add_tile(j, 0, n);
     for (int64_t at = 0, lines = 0; at < n;) {
         const char *end = memchr(j->batch + at, '\n', (size_t)(n - at));
         at = end ? end - j->batch + 1 : n;
@@ -283,27 +287,73 @@ static tn_status work_stream(job *j, FILE *f)
         TN_TRY(fill(j, f, &ended));
         int64_t n = j->n;
         if (!ended) {
-            const char *last = j->a->whole ? NULL : memrchr(j->batch, '\n', (size_t)n);
+            const char *last = memrchr(j->batch, '\n', (size_t)n);
             if (!last) continue;
             n = last - j->batch + 1;
         }
-        if (n > 0 || j->a->whole) TN_TRY(work_batch(j, n));
+        TN_TRY(work_batch(j, n));
         memmove(j->batch, j->batch + n, (size_t)(j->n - n));
         j->n -= n;
     }
     return TN_OK;
 }
 
+/* ------------------------------------------------------------ whole files */
+
+static tn_status put_part(void *user, const int32_t *ids, int64_t n)
+{
+    job *j = user;
+    tn_text *out = &j->part;
+    tn_text_cut(out, 0);
+    if (j->begun) tn_text_put(out, " ", 1);
+    write_ids(ids, n, " ", out);
+    j->begun = true;
+    TN_TRY(tn_text_end(out));
+    return j->closed ? TN_OK : put(j, out);
+}
+
+static tn_status work_text(job *j, const char *text, int64_t n)
+{
+    worker *w = &j->workers[0];
+    j->begun = false;
+    tn_text_cut(&j->part, 0);
+    if (j->a->decode) {
+        TN_TRY(work_line(j, w, text, n, 1, &j->part));
+    } else {
+        TN_TRY(tn_encoder_stream(w->encoder, text, n, flags_of(j->a), put_part, j));
+        tn_text_cut(&j->part, 0);
+        tn_text_put(&j->part, "\n", 1);
+    }
+    TN_TRY(tn_text_end(&j->part));
+    return j->closed ? TN_OK : put(j, &j->part);
+}
+
+static tn_status read_whole(job *j, FILE *f)
+{
+    bool ended = false;
+    j->n = 0;
+    while (!ended) TN_TRY(fill(j, f, &ended));
+    return work_text(j, j->batch, j->n);
+}
+
 static tn_status work_file(job *j, const char *path)
 {
+    tn_map map = {0};
+    tn_status st;
     if (strcmp(path, "-") == 0) {
         j->name = "standard input";
-        return work_stream(j, stdin);
+        return j->a->whole ? read_whole(j, stdin) : work_stream(j, stdin);
     }
     j->name = path;
+    if (j->a->whole) {
+        TN_TRY(tn_map_open(path, &map));
+        st = work_text(j, map.data, map.n);
+        tn_map_close(&map);
+        return st;
+    }
     FILE *f = fopen(path, "rb");
     if (!f) TN_FAIL(TN_BAD_INPUT, "%s: cannot read: %s", path, strerror(errno));
-    tn_status st = work_stream(j, f);
+    st = work_stream(j, f);
     fclose(f);
     return st;
 }
@@ -330,6 +380,7 @@ static void finish(job *j)
         tn_text_fini(&j->workers[i].text);
     }
     for (int64_t i = 0; i < j->tiles_capacity; i++) tn_text_fini(&j->tiles[i].out);
+    tn_text_fini(&j->part);
     tn_pool_destroy(j->pool);
     tn_free(j->workers);
     tn_free(j->tiles);

@@ -150,6 +150,11 @@ def streams(file):
     back = tokenize(file, "--decode", data=one.stdout)
     check(back.stdout == data + b"\n", "decoding does not give the text back")
     check(tokenize(file, data=b"").stdout == b"", "an empty input has an answer")
+    doubled = data * 3  # more than one part
+    got = tokenize(file, "--whole", data=doubled).stdout
+    check(got == tokenize(file, "--jsonl", data=lines_of([{"text": doubled.decode()}])).stdout.replace(b", ", b" ")[9:-3] + b"\n",
+          "--whole in parts gives other ids")
+    check(tokenize(file, "--whole", "--decode", data=got).stdout == doubled + b"\n", "--whole --decode: other text")
     check(tokenize(file, "--whole", data=b"").stdout == b"\n", "an empty text has no line")
     with temporary() as folder:
         for name in ("a.txt", "b.txt"):
