@@ -19,7 +19,7 @@ LARGE = [
     ("405b", 512, ["tp=8", "pp=8", "dp_shard=8", "debug.reduce=canonical"], 7 / 2),
     ("405b", 512, ["tp=8", "pp=8", "dp_shard=8", "training.local_batch_size=16", "pipeline_parallel_schedule=Interleaved1F1B"], 7 / 32),
     ("70b", 256, ["tp=8", "dp_shard=32"], None),
-    ("70b", 512, ["tp=8", "pp=4", "dp_shard=16", "training.seq_len=8192", "training.global_batch_size=1024"], 3 / 8),
+    ("70b", 512, ["tp=8", "pp=4", "dp_shard=16", "training.seq_len=8192", "training.global_batch_size=1024"], 3 / 64),
     ("8b", 64, ["dp_replicate=2", "tp=8"], None),
 ]
 
