@@ -310,7 +310,8 @@ static tn_status print_all(const tn_timeline *t, bool memory, tn_arena *arena, t
 {
     void *mem;
     int64_t *entry, id = 0;
-    double before = t->begin_s, waited_s = t->waited_s, predicted = 0, origin = 0;
+    int64_t planned = 0; /* ns: sums of doubles would differ by one between an end and a begin */
+    double before = t->begin_s, waited_s = t->waited_s, predicted = 0;
     TN_TRY(entries_of(t, arena, &entry));
     TN_TRY(tn_arena_alloc(arena, (size_t)(t->p->g->n_nodes + 1) * sizeof(slice), &mem));
     slice *last = mem; /* by node: its latest run */
@@ -325,11 +326,12 @@ static tn_status print_all(const tn_timeline *t, bool memory, tn_arena *arena, t
             add_mark(t, r, &s, out);
             continue;
         }
-        if (origin == 0) origin = (double)s.begin / 1e9;
+        if (planned == 0) planned = s.begin;
         s.predicted_s = tn_cost_seconds(t->p->g, &t->p->g->nodes[r->node], &t->m);
-        slice q = {.begin = ns(origin + predicted),
-                   .end = ns(origin + predicted + s.predicted_s),
+        slice q = {.begin = planned,
+                   .end = planned + ns(s.predicted_s),
                    .measured_s = (double)(s.end - s.begin) / 1e9};
+        planned = q.end;
         predicted += s.predicted_s;
         if (memory) add_memory(t, r->node, s.begin, out);
         add_slice(t, r, &s, false, out);

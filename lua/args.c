@@ -19,7 +19,7 @@
 const tn_command tn_commands[] = {
     {"train", "titan RECIPE [section.key=value ...]",
      "train; RECIPE is a Lua file, - is standard input", 1, 1, true,
-     " -n --log-ranks --print-config" LUA_OPTIONS, tn_command_train},
+     " -n --log-ranks --quiet --print-config" LUA_OPTIONS, tn_command_train},
     {"plan", "titan plan RECIPE [section.key=value ...]",
      "what is known before a run: parameters, FLOPs, memory and its owners, traffic, step time", 1,
      1, true,
@@ -70,6 +70,7 @@ const int tn_n_commands = TN_COUNT(tn_commands);
 const tn_option tn_options[] = {
     {"-n", "RANKS", "local processes to start"},
     {"--log-ranks", "all|0,3", "whose output to show (0)"},
+    {"--quiet", NULL, "show nothing but errors; files are written all the same"},
     {"--world", "N", "ranks to plan for"},
     {"--json", NULL, "the answer for programs"},
     {"--print-config", NULL,
@@ -210,6 +211,7 @@ static tn_status set_option(tn_args *a, const char *name, const char *value)
     else if (strcmp(name, "--skip-special") == 0) a->skip_special = true;
     else if (strcmp(name, "--whole") == 0) a->whole = true;
     else if (strcmp(name, "--print-config") == 0) a->print_config = true;
+    else if (strcmp(name, "--quiet") == 0) a->quiet = true;
     else if (strcmp(name, "--check") == 0) a->check = true;
     else if (strcmp(name, "--split") == 0) a->split = value;
     else if (strcmp(name, "--out") == 0) a->out = value;

@@ -7,7 +7,9 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/text.h"
+#include "engine/tensorboard.h"
 #include "graph/cost.h"
+#include "kernels/cpu/peak.h"
 #include "lua/commands.h"
 #include "lua/profile.h"
 #include "lua/report.h"
@@ -16,6 +18,7 @@
 #include "lua/weights.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,7 +27,9 @@
 typedef struct run {
     tn_session s;
     tn_file *metrics;
-    tn_profile *profile; /* NULL: no step is traced */
+    tn_profile *profile;   /* NULL: no step is traced */
+    tn_tensorboard *board; /* NULL: not asked for */
+    bool quiet;
     tn_text line;
     const char *folder;
     tn_cost cost;
@@ -51,6 +56,78 @@ static int64_t peak_rss(void)
 
 /* ------------------------------------------------------------ numbers out */
 
+/* For people, unless they asked for quiet. */
+static void say(const run *q, const char *fmt, ...) TN_PRINTF(2, 3);
+static void say(const run *q, const char *fmt, ...)
+{
+    va_list ap;
+    if (q->quiet) return;
+    if (q->bar) fprintf(stderr, "\r\033[K");
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+}
+
+/* What is logged of some steps; rates are those of one rank. */
+typedef struct figures {
+    double lr, took_s, tps, tflops, mfu; /* mfu: percent; of fp32 multiply-adds on CPUs */
+    int64_t rss;
+} figures;
+
+/* Ranks that share cores share their units. */
+static double peak_of_rank(const run *q)
+{
+    double threads = tn_pool_threads(q->s.device->cpu.pool),
+           all = threads * (double)q->s.world.local_size;
+    double share = all > tn_pool_cores() ? tn_pool_cores() / all : 1;
+    return tn_peak_core() * threads * share;
+}
+
+static figures figures_of(const run *q, const tn_train_report *r, double now)
+{
+    double ranks = q->s.world.size;
+    figures f = {.lr = r->lr_factor * tn_recipe_num(q->s.recipe, "optimizer.lr"),
+                 .took_s = now - q->since_s,
+                 .rss = peak_rss()};
+    f.tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / f.took_s / ranks;
+    f.tflops = q->cost.flops_per_token * f.tps / 1e12;
+    f.mfu = 100 * f.tflops * 1e12 / peak_of_rank(q);
+    return f;
+}
+
+static double gib(int64_t bytes)
+{
+    return (double)bytes / (1 << 30);
+}
+
+/* The names that TorchTitan gives them. */
+static tn_status write_board(run *q, const tn_train_report *r, const figures *f)
+{
+    char lr[64];
+    double n = (double)q->since_steps;
+    int64_t planned = tn_session_memory(&q->s).total;
+    if (!q->board) return TN_OK;
+    snprintf(lr, sizeof lr, "lr/%s", tn_recipe_text(q->s.recipe, "optimizer.name"));
+    const tn_tensorboard_scalar s[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"grad_norm", (double)r->grad_norm},
+        {"throughput(tps)", f->tps},
+        {"tflops", f->tflops},
+        {"mfu(%)", f->mfu},
+        {"time_metrics/end_to_end(s)", f->took_s / n},
+        {"time_metrics/data_loading(s)", q->data_s / n},
+        {"time_metrics/data_loading(%)", 100 * q->data_s / f->took_s},
+        {"memory/max_active(GiB)", gib(planned)},
+        {"memory/max_active(%)", 100.0 * (double)planned / (double)q->machine_bytes},
+        {"memory/max_reserved(GiB)", gib(f->rss)},
+        {"memory/max_reserved(%)", 100.0 * (double)f->rss / (double)q->machine_bytes},
+        {"n_tokens_seen", (double)r->tokens},
+        {lr, f->lr},
+    };
+    return tn_tensorboard_put(q->board, r->step, s, TN_COUNT(s));
+}
+
 static void progress(const run *q, const tn_train_report *r, int64_t steps)
 {
     char bar[31];
@@ -63,22 +140,22 @@ static void progress(const run *q, const tn_train_report *r, int64_t steps)
     if (r->step == steps) fprintf(stderr, "\r\033[K");
 }
 
-static tn_status write_metrics(run *q, const tn_train_report *r, double lr, double tps,
-                               double tflops)
+static tn_status write_metrics(run *q, const tn_train_report *r, const figures *f)
 {
     tn_text *t = &q->line;
+    double ranks = q->s.world.size;
     if (!q->metrics) return TN_OK;
     tn_text_cut(t, 0);
     tn_text_add(t,
                 "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens\": %lld, "
                 "\"valid_tokens\": %lld, ",
                 (long long)r->step, tn_text_double(r->loss).s, tn_text_float(r->grad_norm).s,
-                tn_text_double(lr).s, (long long)r->tokens, (long long)r->valid_tokens);
-    tn_text_add(
-        t,
-        "\"tokens_per_s\": %s, \"tflops\": %s, \"mfu\": null, \"memory\": %lld, \"data_s\": %s}\n",
-        tn_text_double(tps).s, tn_text_double(tflops).s, (long long)peak_rss(),
-        tn_text_double(q->data_s).s);
+                tn_text_double(f->lr).s, (long long)r->tokens, (long long)r->valid_tokens);
+    tn_text_add(t,
+                "\"tokens_per_s\": %s, \"tflops\": %s, \"mfu\": %s, \"memory\": %lld, \"data_s\": "
+                "%s}\n",
+                tn_text_double(f->tps * ranks).s, tn_text_double(f->tflops * ranks).s,
+                tn_text_double(f->mfu).s, (long long)f->rss, tn_text_double(q->data_s).s);
     TN_TRY(tn_text_end(t));
     return tn_file_put(q->metrics, tn_text_str(t), (size_t)t->n_bytes);
 }
@@ -92,25 +169,21 @@ static tn_status on_step(void *user, const tn_train_report *r)
     q->data_s += r->data_s;
     if (r->step == 1) q->first_step_s = tn_clock_s();
     if (r->step == 1 || r->step % q->log_freq == 0 || r->step == steps) {
-        double now = tn_clock_s(), took = now - q->since_s;
-        double tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / took,
-               tflops = q->cost.flops_per_token * tps / 1e12;
-        double lr = r->lr_factor * tn_recipe_num(q->s.recipe, "optimizer.lr");
-        int64_t rss = peak_rss();
-        if (q->bar) fprintf(stderr, "\r\033[K");
-        printf("step: %lld  loss: %8.5f  grad_norm: %7.4f  memory: %.2fGiB(%.2f%%)  tps: %lld  "
-               "tflops: %.3f  mfu: N/A\n",
-               (long long)r->step, r->loss, (double)r->grad_norm, (double)rss / (1 << 30),
-               100.0 * (double)rss / (double)q->machine_bytes, (long long)tps, tflops);
-        fflush(stdout);
-        TN_TRY(write_metrics(q, r, lr, tps, tflops));
+        double now = tn_clock_s();
+        figures f = figures_of(q, r, now);
+        say(q,
+            "step: %lld  loss: %8.5f  grad_norm: %7.4f  memory: %.2fGiB(%.2f%%)  tps: %lld  "
+            "tflops: %.3f  mfu: %.2f%%\n",
+            (long long)r->step, r->loss, (double)r->grad_norm, gib(f.rss),
+            100.0 * (double)f.rss / (double)q->machine_bytes, (long long)f.tps, f.tflops, f.mfu);
+        TN_TRY(write_metrics(q, r, &f));
+        TN_TRY(write_board(q, r, &f));
         q->since_s = now;
         q->since_steps = 0;
         q->data_s = 0;
     }
     if (q->profile && tn_profile_take(q->profile)[0]) {
-        if (q->bar) fprintf(stderr, "\r\033[K");
-        printf("trace of step %lld: %s", (long long)r->step, tn_profile_take(q->profile));
+        say(q, "trace of step %lld: %s", (long long)r->step, tn_profile_take(q->profile));
         tn_profile_clear(q->profile);
     }
     if (q->bar) progress(q, r, steps);
@@ -122,9 +195,14 @@ static tn_status on_validation(void *user, int64_t step, double loss, int64_t to
 {
     run *q = user;
     tn_text *t = &q->line;
-    if (q->bar) fprintf(stderr, "\r\033[K");
-    printf("validate step: %lld  loss: %8.5f  memory: %.2fGiB  tps: %lld\n", (long long)step, loss,
-           (double)peak_rss() / (1 << 30), (long long)(seconds > 0 ? (double)tokens / seconds : 0));
+    double tps = seconds > 0 ? (double)tokens / seconds / q->s.world.size : 0;
+    const tn_tensorboard_scalar scalars[] = {
+        {"validation_metrics/loss", loss},
+        {"validation_metrics/throughput(tps)", tps},
+        {"validation_metrics/memory/max_reserved(GiB)", gib(peak_rss())}};
+    say(q, "validate step: %lld  loss: %8.5f  memory: %.2fGiB  tps: %lld\n", (long long)step, loss,
+        gib(peak_rss()), (long long)tps);
+    if (q->board) TN_TRY(tn_tensorboard_put(q->board, step, scalars, TN_COUNT(scalars)));
     q->since_s += seconds;
     if (!q->metrics) return TN_OK;
     tn_text_cut(t, 0);
@@ -153,6 +231,9 @@ static tn_status prepare_folder(run *q)
     tn_status st = tn_report_plan(&q->s, &plan);
     if (!st) st = write_text(q->folder, "plan.txt", tn_text_str(&plan));
     tn_text_fini(&plan);
+    snprintf(path, sizeof path, "%s/tb", q->folder);
+    if (!st && tn_recipe_bool(q->s.recipe, "metrics.tensorboard"))
+        st = tn_tensorboard_open(path, &q->board);
     if (st || !tn_recipe_bool(q->s.recipe, "metrics.jsonl")) return st;
     snprintf(path, sizeof path, "%s/metrics.jsonl", q->folder);
     if (tn_file_exists(path) && unlink(path)) return tn_file_error(path, "replace");
@@ -176,24 +257,25 @@ static void banner(const run *q)
 {
     const tn_session *s = &q->s;
     tn_session_bytes b = tn_session_memory(s);
-    printf("titan %s: %s parameters, %s on %d thread%s (%s kernels)\n", TN_VERSION,
-           tn_text_count((double)q->cost.parameters).s, s->device->ops->name,
-           tn_pool_threads(s->device->cpu.pool),
-           tn_pool_threads(s->device->cpu.pool) == 1 ? "" : "s", tn_isa_name(s->device->cpu.isa));
-    printf("batch: microbatch %lld x accumulation %lld x dp %lld = global %lld rows, %lld tokens "
-           "per step\n",
-           (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp,
-           (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
+    say(q, "titan %s: %s parameters, %s on %d thread%s (%s kernels)\n", TN_VERSION,
+        tn_text_count((double)q->cost.parameters).s, s->device->ops->name,
+        tn_pool_threads(s->device->cpu.pool), tn_pool_threads(s->device->cpu.pool) == 1 ? "" : "s",
+        tn_isa_name(s->device->cpu.isa));
+    say(q,
+        "batch: microbatch %lld x accumulation %lld x dp %lld = global %lld rows, %lld tokens "
+        "per step\n",
+        (long long)s->shape.rows, (long long)s->shape.n_microbatches, (long long)s->shape.dp,
+        (long long)s->global_batch, (long long)(s->global_batch * s->shape.seq));
     if (s->trains.stages) {
         tn_text t = {0};
         tn_stage_plan_print(s->recipe, s->trains.stages, &t);
-        if (!tn_text_end(&t)) printf("pipeline: %s\n", tn_text_str(&t));
+        if (!tn_text_end(&t)) say(q, "pipeline: %s\n", tn_text_str(&t));
         tn_text_fini(&t);
     }
-    tn_report_groups(s, stdout);
-    printf("memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n",
-           tn_text_bytes(b.total).s, tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s,
-           tn_text_bytes(b.step).s, tn_text_bytes(b.scratch).s);
+    if (!q->quiet) tn_report_groups(s, stdout);
+    say(q, "memory: planned peak %s (parameters %s, optimizer %s, step %s, scratch %s)\n",
+        tn_text_bytes(b.total).s, tn_text_bytes(b.parameters).s, tn_text_bytes(b.moments).s,
+        tn_text_bytes(b.step).s, tn_text_bytes(b.scratch).s);
     fflush(stdout);
 }
 
@@ -217,19 +299,18 @@ static tn_status finish(run *q, tn_status st)
     snprintf(path, sizeof path, "%s/final", q->folder);
     TN_TRY(tn_weights_export(q->s.recipe, &q->s.trains, q->s.train_exec, q->s.comm, path));
     TN_TRY(export_tokenizer(q, path));
-    printf("memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
-           tn_text_bytes(peak_rss()).s);
-    printf("time: first kernel %s, training %s, first step done %s after exec; run %s\n",
-           tn_text_seconds(q->s.first_kernel_s - q->exec_s).s,
-           tn_text_seconds(q->begun_s - q->exec_s).s,
-           tn_text_seconds(q->first_step_s - q->exec_s).s,
-           tn_text_seconds(tn_clock_s() - q->begun_s).s);
+    say(q, "memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
+        tn_text_bytes(peak_rss()).s);
+    say(q, "time: first kernel %s, training %s, first step done %s after exec; run %s\n",
+        tn_text_seconds(q->s.first_kernel_s - q->exec_s).s,
+        tn_text_seconds(q->begun_s - q->exec_s).s, tn_text_seconds(q->first_step_s - q->exec_s).s,
+        tn_text_seconds(tn_clock_s() - q->begun_s).s);
     if (st == TN_STOPPED) {
-        printf("stopped by signal %d after %lld steps: weights in %s\n", stop, (long long)q->done,
-               path);
+        say(q, "stopped by signal %d after %lld steps: weights in %s\n", stop, (long long)q->done,
+            path);
         tn_command_stopped(stop);
     } else {
-        printf("done: %lld steps, weights in %s\n", (long long)q->done, path);
+        say(q, "done: %lld steps, weights in %s\n", (long long)q->done, path);
     }
     return st;
 }
@@ -284,7 +365,8 @@ tn_status tn_command_train(const tn_args *a)
 {
     run q = {.exec_s = tn_clock_s() - tn_clock_since_start_s(),
              .machine_bytes = tn_device_memory_bytes(),
-             .bar = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
+             .quiet = a->quiet,
+             .bar = !a->quiet && isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
     tn_recipe *recipe;
     TN_TRY(tn_args_recipe(a, &recipe));
     tn_status st = tn_session_plan(recipe, false, 0, &q.s);
@@ -299,6 +381,7 @@ tn_status tn_command_train(const tn_args *a)
     if (st && st != TN_STOPPED && q.s.comm) give_up(&q);
     tn_file_discard(q.metrics);
     tn_profile_close(q.profile);
+    tn_tensorboard_close(q.board);
     tn_text_fini(&q.line);
     tn_session_close(&q.s);
     return st;

@@ -39,7 +39,7 @@ struct tn_args {
     const char *log_ranks; /* --log-ranks; NULL if not given */
     int64_t world;         /* --world; 0 if not given */
     int rank;              /* --rank; 0 */
-    bool has_rank, json, print_config, check;
+    bool quiet, has_rank, json, print_config, check;
     bool jsonl, special, decode, literal, skip_special, whole; /* of tokenize */
     int threads;                                               /* --threads; 0 if not given */
     int64_t sample;                                            /* data show: 0 */
