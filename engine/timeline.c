@@ -353,6 +353,44 @@ tn_status tn_timeline_print(const tn_timeline *t, bool memory, tn_text *out, tn_
     return st;
 }
 
+/* ------------------------------------------------------------ letters */
+
+static const tn_mail *mail_of(const tn_program *p, int32_t node)
+{
+    for (int64_t i = 0; p->pipeline && i < p->pipeline->n_mails; i++)
+        if (p->pipeline->mails[i].node == node) return &p->pipeline->mails[i];
+    return NULL;
+}
+
+/* Begins where the send begins, ends in the last moment of the receive, which waits for it. */
+static void add_letter(const tn_timeline *t, const record *r, const tn_mail *m, double before,
+                       tn_text *out)
+{
+    const tn_graph *g = t->p->g;
+    int64_t id = (m->channel * g->n_microbatches + r->iteration) * tn_mesh_ranks(&g->mesh) +
+                 tn_mesh_rank(&g->mesh, t->p->at);
+    int64_t begin = ns(before), last = ns(r->end_s) - 1;
+    tn_jsonout w = {.text = out};
+    head(&w, m->arrives ? "f" : "s", "letter", t, t->stream[r->node]);
+    time_at(&w, "ts", m->arrives && last > begin ? last : begin);
+    tn_jsonout_string(&w, "cat", "letter");
+    tn_jsonout_int(&w, "id", id);
+    if (m->arrives) tn_jsonout_string(&w, "bp", "e");
+    end(&w);
+}
+
+tn_status tn_timeline_letters(const tn_timeline *t, tn_text *out)
+{
+    double before = t->begin_s;
+    for (int64_t i = 0; i < t->n; i++) {
+        const record *r = &t->records[i];
+        const tn_mail *m = r->node >= 0 ? mail_of(t->p, r->node) : NULL;
+        if (m) add_letter(t, r, m, before, out);
+        before = r->end_s;
+    }
+    return tn_text_end(out);
+}
+
 /* ------------------------------------------------------------ the sum */
 
 enum { FIXED = 4, PARTS = FIXED + TN_TRAFFIC_KINDS };

@@ -40,6 +40,10 @@ typedef struct tn_timeline_sum {
 tn_status tn_timeline_print(const tn_timeline *t, bool memory, tn_text *out,
                             tn_timeline_sum *sum) TN_MUST_USE;
 
+/* The ends, at this rank, of the arrows from sends to receives, in the same form; a trace of all
+ * ranks has both ends of each. Nothing without a pipeline. */
+tn_status tn_timeline_letters(const tn_timeline *t, tn_text *out) TN_MUST_USE;
+
 /* "compute 91.3 %, ...": the parts are rounded so that they add up to 100.0. */
 void tn_timeline_summary(const tn_timeline_sum *s, tn_text *out);
 

@@ -32,7 +32,7 @@ tn_status tn_occupancy_build(const tn_program *p, tn_arena *arena, tn_occupancy 
     for (int64_t i = 0; i < p->n_buffers; i++) {
         const tn_buffer *b = &p->buffers[i];
         if (b->region != TN_REGION_STEP || b->start >= b->end) continue;
-        int k = tn_occupancy_of(p, b);
+        tn_occupancy_kind k = tn_occupancy_of(p, b);
         at[b->start].bytes[k] += b->bytes;
         at[b->end < n ? b->end : n].bytes[k] -= b->bytes;
     }

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_TRACE = 1 << 30 };
 
@@ -68,6 +69,28 @@ static tn_status take_lines(const char *path, bool tracks, tn_text *out)
     return tn_text_end(out);
 }
 
+/* Arrows between ranks belong to the trace of all of them: they wait in a file of their own. */
+static tn_status take_letters(const char *path, tn_text *out)
+{
+    char *text;
+    int64_t n;
+    TN_TRY(tn_file_read(path, MAX_TRACE, &text, &n));
+    tn_text_put(out, text, (size_t)n);
+    tn_free(text);
+    return unlink(path) ? tn_file_error(path, "remove") : tn_text_end(out);
+}
+
+static tn_status leave_letters(const tn_profile *p, int64_t step)
+{
+    char path[4224];
+    tn_text letters = {0};
+    tn_status st = tn_timeline_letters(p->timeline, &letters);
+    path_of(p, step, p->s->world.rank, "letters", path, sizeof path);
+    if (!st) st = tn_file_write(path, tn_text_str(&letters), (size_t)letters.n_bytes);
+    tn_text_fini(&letters);
+    return st;
+}
+
 static tn_status merge(const tn_profile *p, int64_t step)
 {
     char path[4224];
@@ -78,6 +101,10 @@ static tn_status merge(const tn_profile *p, int64_t step)
             path_of(p, step, r, "json", path, sizeof path);
             st = take_lines(path, tracks, &all);
         }
+    for (int r = 0; r < p->s->world.size && !st; r++) {
+        path_of(p, step, r, "letters", path, sizeof path);
+        st = take_letters(path, &all);
+    }
     path_of(p, step, -1, "json", path, sizeof path);
     if (!st) st = write_events(path, &all);
     tn_text_fini(&all);
@@ -134,6 +161,7 @@ static tn_status on_end(void *user, int64_t step)
     tn_profile *p = user;
     tn_timeline_mark(p->timeline, "idle");
     TN_TRY(write_rank(p, step));
+    TN_TRY(leave_letters(p, step));
     if (p->s->comm) TN_TRY(tn_comm_sync(p->s->comm, TN_COMM_WORLD, "trace", 0));
     return p->s->world.rank == 0 ? merge(p, step) : TN_OK;
 }
