@@ -70,7 +70,8 @@ bool tn_dtype_parse(const char *name, tn_dtype *out)
 int64_t tn_value_elements(const tn_value *v)
 {
     int64_t n = 1;
-    for (int d = 0; d < v->rank; d++) n *= v->dim[d].extent;
+    for (int d = 0; d < v->rank; d++)
+        if (__builtin_mul_overflow(n, v->dim[d].extent, &n)) return INT64_MAX;
     return n;
 }
 

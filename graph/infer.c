@@ -20,6 +20,7 @@ enum { N_FACTORS = F_LOCAL + MAX_REPEATS * TN_SIG_FACTORS };
 typedef struct factor {
     int64_t extent; /* -1: not known yet */
     int64_t units;
+    bool plain; /* a dim of its own in the operand that has the units */
     uint8_t n_axes;
     uint8_t axes[TN_N_AXES];
     int16_t operand; /* which operand gave the axes */
@@ -110,10 +111,9 @@ static tn_status meet_extent(tn_infer *t, int operand, int dim, int id, int64_t 
     return TN_OK;
 }
 
-static tn_status meet_units(tn_infer *t, int operand, int dim, int id, int64_t units)
+static tn_status meet_units(tn_infer *t, int operand, int dim, int id, bool plain, int64_t units)
 {
     factor *f = &t->bind->f[id];
-    if (units && units == f->extent) units = 0;
     if (!units) return TN_OK;
     if (f->units && f->units != units)
         return tn_infer_bad(t,
@@ -121,6 +121,7 @@ static tn_status meet_units(tn_infer *t, int operand, int dim, int id, int64_t u
                             "both with the same nn.heads",
                             dim, operand, (long long)units, (long long)f->units);
     f->units = units;
+    f->plain |= plain;
     return TN_OK;
 }
 
@@ -181,7 +182,7 @@ static tn_status bind_extents(tn_infer *t, bool composites)
             if ((n > 1) != composites) continue;
             if (n == 1) TN_TRY(meet_extent(t, i, d, id[0], dim->extent));
             else TN_TRY(solve_composite(t, i, d, id, n, dim->extent));
-            TN_TRY(meet_units(t, i, d, id[0], dim->units));
+            TN_TRY(meet_units(t, i, d, id[0], n == 1, dim->units));
         }
     }
     return TN_OK;
@@ -219,7 +220,7 @@ static tn_status out_shape(tn_infer *t, int i)
             v->dim[d].extent *= t->bind->f[id[k]].extent;
         }
         if (n > 1) v->dim[d].units = composite_units(t, id, n);
-        if (v->dim[d].units == v->dim[d].extent) v->dim[d].units = 0;
+        else if (!f->plain && f->units == f->extent) v->dim[d].units = 0;
     }
     return TN_OK;
 }

@@ -108,6 +108,7 @@ static tn_status own_stage(assign *a, tn_arena *arena, int64_t i)
         int32_t from = a->stage[g->values[tn_node_in(g, n, k)].node];
         if (!names_module(g, n) && from > a->stage[i]) a->stage[i] = from;
     }
+    if (n->op == TN_OP_chunk) a->stage[i] = a->stages->n_stages - 1; /* the loop over the head */
     if (a->stage[i] < 0) a->stage[i] = 0;
     for (int k = 0; k < n->n_in; k++) {
         int32_t *from = &a->stage[g->values[tn_node_in(g, n, k)].node];

@@ -133,7 +133,7 @@ static tn_status choose_chunks(tn_recipe *r, const tn_shape *s, int grid_seq, in
         *n = wanted;
         return piece_of(s, grid_seq, wanted, rows, seq) ? TN_OK : tn_build_check_chunks(r);
     }
-    int64_t most = ((int64_t)16 << 20) / (4 * vocab);
+    int64_t most = ((int64_t)4 << 20) / vocab;
     if (most < 512) most = 512;
     int64_t best = 1;
     for (int64_t k = 1; k <= s->rows * grid_seq; k++)

@@ -47,10 +47,10 @@ static tn_status unknown(const tn_graph *g, const char *name)
 }
 
 /* By parameter name, by the value's own name (with or without %), by module path: the last that its
- * forward computes. */
+ * forward computes, else (what it computes was fused into another's) its parameter. */
 static tn_status find(const tn_graph *g, const char *name, const char **names, int32_t *out)
 {
-    int32_t last = -1;
+    int32_t last = -1, param = -1;
     if (name[0] == '%') name++;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const tn_node *n = &g->nodes[i];
@@ -63,13 +63,14 @@ static tn_status find(const tn_graph *g, const char *name, const char **names, i
             *out = n->out0;
             return TN_OK;
         }
+        if (param < 0 && is_param(n) && !strcmp(n->path, name)) param = n->out0;
         bool computed = n->n_in && n->n_out && n->phase == TN_PHASE_F;
         size_t k = strlen(name);
         bool inside = !strncmp(n->path, name, k) && (!n->path[k] || n->path[k] == '.');
         if (computed && inside && n->op != TN_OP_unshard) last = n->out0;
     }
-    if (last < 0) return unknown(g, name);
-    *out = last;
+    if (last < 0 && param < 0) return unknown(g, name);
+    *out = last < 0 ? param : last;
     return TN_OK;
 }
 

@@ -69,7 +69,7 @@ static nearest find_nearest(int64_t n, int64_t most, rule legal, const void *use
     nearest x = {0, 0};
     for (int64_t i = n - 1 < most ? n - 1 : most; i >= 1 && !x.below; i--)
         if (legal(user, i)) x.below = i;
-    for (int64_t i = n + 1; i <= most && !x.above; i++)
+    for (int64_t i = n < most ? n + 1 : most + 1; i <= most && !x.above; i++)
         if (legal(user, i)) x.above = i;
     return x;
 }

@@ -228,6 +228,12 @@ KEYS = [
     (["parallelism.pp=99999999"], "the nearest is 1048576"),
     (["parallelism.pipeline_parallel_schedule_csv=nowhere.csv", "parallelism.pp=2"], "nowhere.csv"),
     (["-n", "100"], "command line: -n 100: "),
+    # numbers near the end of their type: refused, neither cut to 32 bits nor a loop without an end
+    (["parallelism.pp=1048576", "parallelism.dp_replicate=1048576", "parallelism.dp_shard=1048576"], "its degrees make more than 1073741824 ranks"),
+    (["parallelism.pp=2", "parallelism.pipeline_parallel_microbatch_size=9223372036854775807"], "the nearest is 16777216"),
+    (["parallelism.pp=2", "parallelism.pipeline_parallel_layers_per_stage=4294967297"], "the nearest is 65536"),
+    (["parallelism.pp=2", "parallelism.pipeline_parallel_first_stage_less_layers=4294967297"], "the nearest is 65536"),
+    (["training.seq_len=9223372036854775807"], "the nearest is 1073741824"),
 ]
 
 

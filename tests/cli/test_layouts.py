@@ -148,6 +148,21 @@ with temporary() as folder:
             same = run("diff", os.path.join(folder, model + optimizer), other)
             check(same.returncode == 0 and same.stdout.startswith("IDENTICAL"), "%s: %s" % (name, same.stdout))
 
+    # what the draws leave out: as many query heads as one key/value head has elements, and a stage that holds the head without its norm
+    for model, layouts in [
+            (["model.n_heads=8", "model.n_kv_heads=1", "model.dim=64", "model.n_layers=1"], [(2, ["parallelism.tp=2"])]),
+            (["model.n_heads=8", "model.n_kv_heads=2", "model.dim=32", "model.n_layers=1"], [(4, ["parallelism.tp=4"])]),
+            (["model.dim=64", "model.n_heads=4", "model.n_kv_heads=2", "model.n_layers=2"],
+             [(2, ["parallelism.pp=2", 'parallelism.module_fqns_per_model_part={{"tok_embeddings","layers.0","layers.1","norm"},{"output"}}'])])]:
+        one, other = os.path.join(folder, "alone"), os.path.join(folder, "other")
+        got = run("recipes/llama3_debug.lua", *BASE, *model, "job.dump_folder=" + one)
+        check(got.returncode == 0, "one rank, %s: %s" % (model, got.stderr))
+        for ranks, words in layouts:
+            got = run("-n", ranks, "recipes/llama3_debug.lua", *BASE, *model, *words, "job.dump_folder=" + other)
+            check(got.returncode == 0, "%s %s: %s" % (model, words, got.stderr))
+            same = run("diff", one, other)
+            check(same.stdout.startswith("IDENTICAL"), "%s %s: %s" % (model, words, same.stdout))
+
     # golden values on several ranks: the tolerances of one, and the file of one
     for case in ["llama/mha", "llama/odd"] + (["llama/gqa", "llama/tied", "llama/packed", "llama/sgd"] if long_form else []):
         where = golden(case)

@@ -141,6 +141,7 @@ def test_questions():
     asked = [
         (["--rank", 5], ["rank 5      pp 1 dp_replicate 0 dp_shard 0 cp 0 tp 1, node 0", "  pp           1 5", "  dp_shard     5 7", "  tp           4 5"]),
         (["--tensor", "layers.0.attention.wq.weight"], ["  rank 0 has [0, 64) x [0, 256): 64 x 256, 64.0 KiB", "  * [0, 64)              | 0"]),
+        (["--tensor", "layers.0.attention.wq"], ["layers.0.attention.wq.weight   param"]),
         (["--tensor", "norm.weight"], ["  rank 4 has [0, 128): 128, 512 B", "    [128, 256)           | 6 7"]),
         (["--tensor", "layers.4.feed_forward", "--rank", 6], ["  dim 1      256, 2 parts of up to 128: tp 2"]),
         (["--tensor", "layers.0.attention.wq.weight", "--to", "param(R)"], ["    | all_gather tp,dp_shard of dim 0: receives 192 KiB"]),
@@ -159,6 +160,7 @@ def test_questions():
         (["--from", "ACT(P)"], "add --to LAYOUT"),
         (["--to", "SEQ"], "add --tensor NAME, or --from LAYOUT and --shape"),
         (["--to", "SEQ", "--from", "ACT(P)", "--shape", "8,x"], "must be up to 6 extents"),
+        (["--to", "SEQ", "--from", "ACT(P)", "--shape", "4294967296,4294967296,16"], "must be up to 6 extents"),
         (["--to", "SEQ", "--from", "ACT(Q)", "--shape", "8,8,8"], "--from"),
         (["--shape", "8,8"], "--shape: of what moves"),
         (["--rank", 1, "--json"], "--json: prints the whole plan"),
