@@ -177,6 +177,14 @@ static bool stands_alone(const char *text, int64_t n, int64_t begin, int64_t end
            (end == n || !tn_unicode_is_word(tn_unicode_at(text, end, &bytes)));
 }
 
+static tn_status put_ids(tn_ids *out, const int32_t *ids, int n)
+{
+    TN_TRY(tn_ids_grow(out, n));
+    if (n) memcpy(out->items + out->n, ids, (size_t)n * sizeof *ids);
+    out->n += n;
+    return TN_OK;
+}
+
 typedef tn_status (*segment_fn)(tn_encoder *e, const char *text, int64_t n);
 
 /* Cuts the tokens of the set out of the text and hands what is between them on. A token that is
@@ -197,8 +205,7 @@ static tn_status cut_out(tn_encoder *e, const tn_added_set *set, const char *tex
         }
         if (a->rstrip) end = skip_spaces(text, n, end);
         if (done < begin) TN_TRY(segment(e, text + done, begin - done));
-        TN_TRY(tn_ids_grow(e->out, 1));
-        e->out->items[e->out->n++] = a->id;
+        if (begin < end) TN_TRY(put_ids(e->out, &a->id, 1)); /* else a blank that was swallowed */
         done = end;
     }
     return done < n ? segment(e, text + done, n - done) : TN_OK;
@@ -221,14 +228,6 @@ static tn_status normalise(tn_encoder *e, const char *text, int64_t n)
 }
 
 /* ------------------------------------------------------------ a text */
-
-static tn_status put_ids(tn_ids *out, const int32_t *ids, int n)
-{
-    TN_TRY(tn_ids_grow(out, n));
-    if (n) memcpy(out->items + out->n, ids, (size_t)n * sizeof *ids);
-    out->n += n;
-    return TN_OK;
-}
 
 static tn_status encode(tn_encoder *e, const char *text, int64_t n)
 {

@@ -210,6 +210,7 @@ static tn_status merge(tn_merger *m, const char *piece, int64_t n, tn_ids *out)
 {
     const tn_tokenizer *t = m->t;
     int32_t whole = t->ignore_merges ? tn_tokenizer_lookup(t, piece, n, false) : -1;
+    if (whole >= 0 && t->tokens[whole].outside) whole = -1;
     if (whole < 0 && n > SHORT) return merge_long(m, piece, n, out);
     TN_TRY(tn_ids_grow(out, n));
     int32_t *ids = out->items + out->n;

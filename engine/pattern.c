@@ -12,6 +12,8 @@
     "\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"        \
     "\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+/* Oniguruma takes these six numbers of Latin-1 for letters, except in brackets. */
+#define WORD_OUTSIDE WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 enum { MAX_GROUPS = 64, MAX_BYTES = 1 << 16 };
 
@@ -101,11 +103,12 @@ static tn_status escape(rewriter *r, bool in_brackets)
     if (c == 'x' || c == 'u') return code_point(r);
     if (c == 's') return put(r, in_brackets ? SPACE : "[" SPACE "]");
     if (c == 'S') return put(r, in_brackets ? NO_SPACE : "[^" SPACE "]");
-    if (c == 'w') return put(r, in_brackets ? WORD : "[" WORD "]");
-    if (c == 'W' && !in_brackets) return put(r, "[^" WORD "]");
+    if (c == 'w') return put(r, in_brackets ? WORD : "[" WORD_OUTSIDE "]");
+    if (c == 'W' && !in_brackets) return put(r, "[^" WORD_OUTSIDE "]");
     if (c == 'v') return put(r, "\\x{0b}");
     if (c == 'b' && !in_brackets)
-        return put(r, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))");
+        return put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE
+                      "])(?=[" WORD_OUTSIDE "]))");
     if (c == 0) return refuse(r, 1, "write \\\\ for a backslash");
     if (strchr("rntfaedD", c) || (strchr("Az", c) && !in_brackets)) {
         copy(r, 2);
@@ -190,8 +193,11 @@ static void wrap(rewriter *r)
     tn_text_fini(&tail);
 }
 
+/* {3}+ repeats what {3} gives, {3}? makes it optional; with {3,5} only the former, since {3,5}? is
+ * reluctant in both. */
 static void count(rewriter *r, int64_t n)
 {
+    bool comma = memchr(r->pattern + r->at, ',', (size_t)n) != NULL;
     if (r->pattern[r->at + 1] == ',') {
         tn_text_add(r->out, "{0");
         r->at++;
@@ -199,9 +205,12 @@ static void count(rewriter *r, int64_t n)
     } else {
         copy(r, n);
     }
-    if (r->pattern[r->at] != '+' || r->atom < 0) return;
-    wrap(r);
-    copy(r, 1);
+    char next = r->pattern[r->at];
+    if (next == '?' && comma) copy(r, 1);
+    if ((next == '+' || (next == '?' && !comma)) && r->atom >= 0) {
+        wrap(r);
+        copy(r, 1);
+    }
 }
 
 static tn_status one(rewriter *r)

@@ -2,9 +2,10 @@
  * PCRE2 with UTF and UCP.
  *
  *   \s       25 code points; PCRE2's has U+180E too           -> the list
- *   \w       Alphabetic, M, Nd, Pc; PCRE2's is L, N and _     -> these properties
+ *   \w       Alphabetic, M, Nd, Pc, six of Latin-1; PCRE2's is L, N and _  -> these
  *   \p{Han}  a script; PCRE2 means script extensions          -> \p{sc:Han}
  *   X{1,3}+  is (?:X{1,3})+; PCRE2 reads it as possessive     -> the former
+ *   X{3}?    is (?:X{3})?; PCRE2 reads it as reluctant        -> the former
  *   ^ $      are of lines                                     -> look-arounds
  *   X{,3}    from 0 on; text in PCRE2                         -> X{0,3}
  * What neither means the same nor is rewritten is refused by name: nested brackets and && inside

@@ -95,6 +95,7 @@ static tn_status read_token(tn_tokenizer *t, int64_t i, const tn_json *j, int64_
     TN_TRY(check_id(t, i, content, a.id, known, number(t, known, *largest)));
     if (known < 0) TN_TRY(tn_tokenizer_add(t, a.id, tn_text_str(bytes), bytes->n_bytes, raw));
     t->tokens[a.id].added = true;
+    t->tokens[a.id].outside = known < 0;
     t->tokens[a.id].special = a.special;
     if (a.id > *largest) *largest = a.id;
     return keep(t, &a, content, bytes);

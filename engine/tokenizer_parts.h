@@ -25,6 +25,7 @@ typedef struct tn_token {
     int64_t at, text_at; /* in tn_tokenizer.blob: what is looked up, what it decodes to */
     int32_t n, text_n;   /* bytes; the two differ for added tokens that the normaliser changes */
     bool is, raw, added, special;
+    bool outside; /* added, and not in model.vocab: no piece becomes it */
 } tn_token;
 
 /* key = left << 32 | right; UINT64_MAX: empty */

@@ -200,6 +200,10 @@ static void regexes(void)
            "256"); /* marks are word characters */
     splits("(?i:k)", ", \"\\u00e2\\u0126\\u00aa\": 256", "\xe2\x84\xaa", "256");
     splits("{", ", \"a{\": 256", "a{", "97 123");
+    splits("\\\\d{2}?", numbers, "123", "256 51"); /* optional, not reluctant */
+    splits("\\\\w+", ", \"a\\u00c2\\u00b2\": 256", "a\xc2\xb2", "256"); /* a letter to Oniguruma, */
+    splits("[\\\\w]+", ", \"a\\u00c2\\u00b2\": 256", "a\xc2\xb2",
+           "97 194 178"); /* but not in brackets */
 }
 
 static void refused_regexes(void)
@@ -261,6 +265,26 @@ static void refused_regexes(void)
 #define ADDED(id, content, flags)                                                                  \
     "{\"id\": " id ", \"content\": \"" content "\", \"single_word\": false, \"lstrip\": false, "   \
     "\"rstrip\": false, \"normalized\": false, \"special\": true" flags "}"
+
+/* An added token is cut out of text or it is not there: no piece becomes it. And one that stripped
+ * another's blanks leaves nothing of that. */
+static void added_only(void)
+{
+    const tn_words s = {
+        .model = ", \"ignore_merges\": true",
+        .rest = ", \"added_tokens\": [{\"id\": 256, \"content\": \"ab\", \"single_word\": true}, "
+                "{\"id\": 257, \"content\": \"  \", \"lstrip\": true, \"rstrip\": true}]"};
+    tn_tokenizer *t = load(&s);
+    if (!t) return;
+    IDS(t, "ab", "256");
+    IDS(t, "1ab", "49 97 98");
+    IDS(t, "ab1ab", "97 98 49 97 98");
+    IDS(t, "a      b", "97 257 98");
+    tn_tokenizer_close(t);
+    t = load(&(tn_words){.model = s.model, .steps = "{\"type\": \"Digits\"}, ", .rest = s.rest});
+    if (t) IDS(t, "1ab", "49 97 98");
+    tn_tokenizer_close(t);
+}
 
 static void added_tokens(void)
 {
@@ -440,6 +464,7 @@ int main(void)
     regexes();
     refused_regexes();
     added_tokens();
+    added_only();
     refused_parts();
     composing();
     failing_allocations();
