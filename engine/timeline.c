@@ -27,6 +27,7 @@ struct tn_timeline {
     tn_arena arena;
     const char **names;
     tn_occupancy *live;
+    tn_occupancy_owners owners;
     uint8_t *stream; /* by node */
     record *records;
     int64_t capacity, n, step;
@@ -44,6 +45,7 @@ tn_status tn_timeline_create(const tn_program *p, const tn_comm *comm, const tn_
         t->capacity += tn_cost_runs(p->g, &p->g->nodes[p->entries[i].node]);
     tn_status st = tn_names_build(p->g, &t->arena, &t->names);
     if (!st) st = tn_occupancy_build(p, &t->arena, &t->live);
+    if (!st) st = tn_occupancy_owners_build(p, &t->arena, &t->owners);
     if (!st) st = tn_arena_alloc(&t->arena, (size_t)p->g->n_nodes + 1, &mem);
     if (!st) {
         t->stream = mem;
@@ -243,6 +245,27 @@ static void add_memory(const tn_timeline *t, int32_t node, int64_t at, tn_text *
     end(&w);
 }
 
+/* Where the walk comes to another layer. */
+static void add_owners(const tn_timeline *t, int32_t node, int64_t at, tn_text *out)
+{
+    tn_jsonout w = {.text = out};
+    if (!t->owners.n) return;
+    head(&w, "C", "step memory by owner", t, 0);
+    time_at(&w, "ts", at);
+    tn_jsonout_open(&w, "args", '{');
+    for (int k = 0; k < t->owners.n; k++)
+        tn_jsonout_int(&w, t->owners.name[k], t->owners.bytes[node][k]);
+    tn_jsonout_close(&w);
+    end(&w);
+}
+
+static bool same_layer(const tn_timeline *t, int32_t a, int32_t b)
+{
+    const char *x = a < 0 ? "" : t->p->g->nodes[a].path, *y = t->p->g->nodes[b].path;
+    size_t n = tn_names_layer(x);
+    return a >= 0 && n == tn_names_layer(y) && !strncmp(x, y, n);
+}
+
 static void add_mark(const tn_timeline *t, const record *r, const slice *s, tn_text *out)
 {
     tn_jsonout w = {.text = out};
@@ -315,6 +338,7 @@ static tn_status print_all(const tn_timeline *t, bool memory, tn_arena *arena, t
     TN_TRY(entries_of(t, arena, &entry));
     TN_TRY(tn_arena_alloc(arena, (size_t)(t->p->g->n_nodes + 1) * sizeof(slice), &mem));
     slice *last = mem; /* by node: its latest run */
+    int32_t node = -1; /* the entry before */
     name_all(t, out);
     for (int64_t i = 0; i < t->n; i++) {
         const record *r = &t->records[i];
@@ -334,6 +358,8 @@ static tn_status print_all(const tn_timeline *t, bool memory, tn_arena *arena, t
         planned = q.end;
         predicted += s.predicted_s;
         if (memory) add_memory(t, r->node, s.begin, out);
+        if (memory && !same_layer(t, node, r->node)) add_owners(t, r->node, s.begin, out);
+        node = r->node;
         add_slice(t, r, &s, false, out);
         if (q.end > q.begin) add_slice(t, r, &q, true, out);
         add_flows(t, entry[r->node], last, &s, &id, out);

@@ -99,14 +99,6 @@ static const char *direction(const tn_node *n)
     return n->scope == TN_SCOPE_HEAD ? "before" : n->scope == TN_SCOPE_TAIL ? "update" : "forward";
 }
 
-/* "layers.3" of "layers.3.attention", "norm" of "norm". */
-static size_t layer_length(const char *path)
-{
-    size_t n = strcspn(path, ".");
-    size_t digits = path[n] ? strspn(path + n + 1, "0123456789") : 0;
-    return digits && (!path[n + 1 + digits] || path[n + 1 + digits] == '.') ? n + 1 + digits : n;
-}
-
 static void key_of(const drawing *q, const tn_node *n, int64_t i, char *out, size_t size)
 {
     const char *path = n->path[0] ? n->path : "step";
@@ -119,7 +111,7 @@ static void key_of(const drawing *q, const tn_node *n, int64_t i, char *out, siz
         snprintf(out, size, "%s %s", path, direction(n));
         break;
     case TN_DOT_LAYER:
-        snprintf(out, size, "%.*s %s", (int)layer_length(path), path, direction(n));
+        snprintf(out, size, "%.*s %s", (int)tn_names_layer(path), path, direction(n));
         break;
     case TN_DOT_STAGE:
         if (n->stage < 0) snprintf(out, size, "all stages %s", direction(n));

@@ -92,3 +92,10 @@ tn_status tn_names_build(const tn_graph *g, tn_arena *arena, const char ***out)
     if (!st) *out = mem;
     return st;
 }
+
+size_t tn_names_layer(const char *path)
+{
+    size_t n = strcspn(path, ".");
+    size_t digits = path[n] ? strspn(path + n + 1, "0123456789") : 0;
+    return digits && (!path[n + 1 + digits] || path[n + 1 + digits] == '.') ? n + 1 + digits : n;
+}

@@ -19,6 +19,10 @@ tn_status tn_names_put(tn_names *m, const char *key, int64_t number) TN_MUST_USE
 bool tn_names_find(const tn_names *m, const char *key, int64_t *out);
 void tn_names_fini(tn_names *m);
 
+/* How much of a module path names its layer: "layers.3" of "layers.3.attention", "norm" of "norm".
+ */
+size_t tn_names_layer(const char *path);
+
 /* By value; texts in `arena`. */
 tn_status tn_names_build(const tn_graph *g, tn_arena *arena, const char ***out) TN_MUST_USE;
 

@@ -25,5 +25,16 @@ tn_occupancy_kind tn_occupancy_of(const tn_program *p, const tn_buffer *b);
 /* Of every tick, 0 to the graph's number of nodes; in `arena`. */
 tn_status tn_occupancy_build(const tn_program *p, tn_arena *arena, tn_occupancy **out) TN_MUST_USE;
 
+/* The same by layer ("layers.3", "norm"; "step" without a module): the largest by name, the rest as
+ * the last one. */
+enum { TN_OCCUPANCY_OWNERS = 16 };
+typedef struct tn_occupancy_owners {
+    int n;
+    const char *name[TN_OCCUPANCY_OWNERS];
+    int64_t (*bytes)[TN_OCCUPANCY_OWNERS]; /* by tick */
+} tn_occupancy_owners;
+tn_status tn_occupancy_owners_build(const tn_program *p, tn_arena *arena,
+                                    tn_occupancy_owners *out) TN_MUST_USE;
+
 TN_C_END
 #endif

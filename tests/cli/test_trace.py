@@ -159,7 +159,15 @@ with temporary() as folder:
             done_flops = sum(e["args"]["flops"] for e in parts[0] if e["ph"] == "X" and e["tid"] < 50)
             check(abs(float(done_flops) / plan["step_flops"] - 1) < 1e-9, "the FLOPs of the slices are the step's: %s of %s" % (
                 done_flops, plan["step_flops"]))
-            peak = max(sum(e["args"].values()) for e in parts[0] if e["ph"] == "C")
+            counters = {e["name"]: [] for e in parts[0] if e["ph"] == "C"}
+            for e in parts[0]:
+                if e["ph"] == "C":
+                    counters[e["name"]].append(e)
+            sums = {e["ts"]: sum(e["args"].values()) for e in counters["step memory"]}
+            owners = counters["step memory by owner"]
+            check(len(owners) > 4 and {"layers.0", "layers.1", "output"} <= set(owners[0]["args"]) and
+                  all(sum(e["args"].values()) == sums[e["ts"]] for e in owners), "owners: the same bytes by layer")
+            peak = max(sums.values())
             check(peak == plan["arena"]["bound"], "the counters reach the plan's peak: %s of %s" % (peak, plan["arena"]["bound"]))
     got = run(RECIPE, *COMMON, "profiling.trace_steps=0", "job.dump_folder=" + os.path.join(folder, "x"))
     check(got.returncode == 2 and "trace_steps" in got.stderr, "step 0: " + got.stderr)
