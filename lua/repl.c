@@ -22,6 +22,8 @@ typedef struct repl {
     tn_text piece;         /* lines that are not yet a whole piece */
     int64_t n_lines, from; /* read so far; the piece's first */
     int64_t failed;
+    char history[4200]; /* a path, or "": read when the line editor opens and written when it closes
+                         */
 } repl;
 
 /* ------------------------------------------------------------ Ctrl-C */
@@ -160,7 +162,7 @@ static tn_status open_host(repl *q, const tn_args *a)
     return tn_host_call(q->host, open_view, &q->view);
 }
 
-static tn_status open_repl(repl *q, const tn_args *a, char *history)
+static tn_status open_repl(repl *q, const tn_args *a)
 {
     const char *text, *args[2];
     q->view = (tn_view){.a = a, .world = a->world, .path = a->n_paths ? a->paths[0] : NULL};
@@ -177,7 +179,8 @@ static tn_status open_repl(repl *q, const tn_args *a, char *history)
     for (int i = 0; i < a->n_overrides; i++)
         q->view.settings[q->view.n_settings++] = a->overrides[i];
     TN_TRY(open_host(q, a));
-    tn_line_options o = {.history = history[0] ? history : NULL, .complete = complete, .user = q};
+    tn_line_options o = {
+        .history = q->history[0] ? q->history : NULL, .complete = complete, .user = q};
     TN_TRY(tn_line_open(&o, &q->line));
     args[0] = a->n_paths ? "recipe" : "";
     args[1] = tn_line_terminal(q->line) ? "terminal" : "";
@@ -189,11 +192,9 @@ static tn_status open_repl(repl *q, const tn_args *a, char *history)
 
 static tn_status run(repl *q, const tn_args *a)
 {
-    char history[4200];
     bool more = true;
-    history_path(a, history, sizeof history);
-    TN_TRY(
-        open_repl(q, a, history)); /* a recipe that cannot be opened is the user's to mend first */
+    history_path(a, q->history, sizeof q->history);
+    TN_TRY(open_repl(q, a));
     watch_interrupts(q->host);
     while (more) TN_TRY(one_line(q, &more));
     if (tn_line_terminal(q->line)) printf("\n");
