@@ -2,9 +2,10 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/text.h"
-#include "engine/data_source.h"
+#include "engine/data_built.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +62,50 @@ int64_t tn_data_times(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
+/* ------------------------------------------------------------ weights */
+
+/* All weights or none; *n_parts is 1 without. */
+static tn_status check_weights(const tn_data_options *o, int64_t *n_parts)
+{
+    int64_t n_weights = 0;
+    for (int64_t i = 0; i < o->n_paths; i++) {
+        double w = o->paths[i].weight;
+        if (!(w >= 0) || isinf(w))
+            TN_FAIL(TN_BAD_INPUT, "%s.path: weight %g of '%s' cannot be; use a number above 0",
+                    o->section, w, o->paths[i].pattern);
+        n_weights += w > 0;
+    }
+    if (n_weights && n_weights < o->n_paths)
+        TN_FAIL(
+            TN_BAD_INPUT,
+            "%s.path: %lld of %lld entries have a weight; give every entry one above 0, or none",
+            o->section, (long long)n_weights, (long long)o->n_paths);
+    if (n_weights > TN_MIXTURE_PERIOD)
+        TN_FAIL(TN_BAD_INPUT, "%s.path: %lld entries with weights; use at most %d, or globs",
+                o->section, (long long)n_weights, TN_MIXTURE_PERIOD);
+    *n_parts = n_weights ? n_weights : 1;
+    return TN_OK;
+}
+
+tn_status tn_data_mix(const tn_data_options *o, tn_mixture *out)
+{
+    int64_t weak = -1, n_parts;
+    double *weights = NULL;
+    void *mem;
+    TN_TRY(check_weights(o, &n_parts));
+    TN_TRY(tn_alloc((size_t)n_parts * sizeof *weights, &mem));
+    weights = mem;
+    for (int64_t k = 0; k < n_parts; k++) weights[k] = o->paths[k].weight;
+    tn_status st = tn_mixture_init(weights, n_parts, &weak, out);
+    tn_free(weights);
+    if (weak >= 0)
+        return tn_error(
+            TN_BAD_INPUT,
+            "%s.path: weight %g of '%s' is less than 1/%d of all; raise it or leave the entry out",
+            o->section, o->paths[weak].weight, o->paths[weak].pattern, TN_MIXTURE_PERIOD);
+    return st;
+}
+
 /* ------------------------------------------------------------ opening */
 
 static tn_status check_number(const char *key, int64_t value, int64_t low, int64_t high)
@@ -68,6 +113,22 @@ static tn_status check_number(const char *key, int64_t value, int64_t low, int64
     if (value < low || value > high)
         TN_FAIL(TN_BAD_INPUT, "%s: %lld is out of range; use %lld to %lld", key, (long long)value,
                 (long long)low, (long long)high);
+    return TN_OK;
+}
+
+/* What is mapped as it lies needs no stream. */
+static tn_status choose_mode(const tn_data_options *o, const tn_data_source **source)
+{
+    static const char *const modes[] = {"built", "stream"};
+    int mode;
+    tn_paths files;
+    TN_TRY(tn_data_choose(o, "mode", o->mode, modes, TN_COUNT(modes), &mode));
+    if (!mode) return TN_OK;
+    TN_TRY(tn_data_refuse(o, "mode", *source != &tn_data_text && *source != &tn_data_jsonl,
+                          "only text and jsonl are tokenised"));
+    TN_TRY(tn_paths_find(o->section, o->paths, o->n_paths, &files));
+    if (!tn_data_built_is_mapped(o, &files)) *source = &tn_data_stream;
+    tn_paths_fini(&files);
     return TN_OK;
 }
 
@@ -89,7 +150,7 @@ static tn_status check_options(const tn_data_options *o, const tn_data_source **
                 "%s.epochs: %lld is negative; use 0 (as many as the steps need) or more",
                 o->section, (long long)o->epochs);
     *out = sources[which];
-    return TN_OK;
+    return choose_mode(o, out);
 }
 
 tn_status tn_data_open(const tn_data_options *options, tn_data **out)

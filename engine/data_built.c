@@ -71,6 +71,17 @@ static tn_status make(const tn_data_options *o, const tn_paths *sources,
     return tn_tokens_build(&b, made);
 }
 
+tn_status tn_data_built_fits(const tn_data_options *o, const tn_codec *codec)
+{
+    int64_t size = tn_codec_size(codec);
+    if (!o->vocab_size || size <= o->vocab_size || is(tn_codec_name(codec), "bytes")) return TN_OK;
+    TN_FAIL(TN_BAD_INPUT,
+            "%s.tokenizer: '%s' has ids up to %lld, and model.vocab_size is %lld; set "
+            "model.vocab_size = %lld",
+            o->section, o->tokenizer, (long long)size - 1, (long long)o->vocab_size,
+            (long long)size);
+}
+
 tn_status tn_data_built_make(const tn_data_options *o, const tn_paths *sources, char *path,
                              size_t size, bool *made)
 {
@@ -78,18 +89,8 @@ tn_status tn_data_built_make(const tn_data_options *o, const tn_paths *sources, 
     tn_codec *codec;
     TN_TRY(tn_data_built_rule(o, &rule));
     TN_TRY(tn_codec_open(o->section, o->tokenizer, o->end_token, &codec));
-    if (o->vocab_size && !is(tn_codec_name(codec), "bytes") &&
-        tn_codec_size(codec) > o->vocab_size) { /* before an hour of work */
-        tn_status wide =
-            tn_error(TN_BAD_INPUT,
-                     "%s.tokenizer: '%s' has ids up to %lld, and model.vocab_size is %lld; set "
-                     "model.vocab_size = %lld",
-                     o->section, o->tokenizer, (long long)tn_codec_size(codec) - 1,
-                     (long long)o->vocab_size, (long long)tn_codec_size(codec));
-        tn_codec_close(codec);
-        return wide;
-    }
-    tn_status st = make(o, sources, &rule, codec, path, size, made);
+    tn_status st = tn_data_built_fits(o, codec);
+    if (!st) st = make(o, sources, &rule, codec, path, size, made);
     tn_codec_close(codec);
     return st;
 }

@@ -19,6 +19,9 @@ tn_status tn_data_built_rule(const tn_data_options *o, tn_documents_rule *out) T
 /* True for what needs no tokenising: plain text as bytes. */
 bool tn_data_built_is_mapped(const tn_data_options *o, const tn_paths *sources);
 
+/* TN_BAD_INPUT if a tokenizer.json has ids that the model lacks: said before an hour of work. */
+tn_status tn_data_built_fits(const tn_data_options *o, const tn_codec *codec) TN_MUST_USE;
+
 /* Makes the token file of one part, unless it is there. path: of `size` bytes, where; "": becomes
  * CACHE/NAME-HASH.tokens. */
 tn_status tn_data_built_make(const tn_data_options *o, const tn_paths *sources, char *path,

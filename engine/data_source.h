@@ -8,6 +8,7 @@
 #ifndef TN_ENGINE_DATA_SOURCE_H
 #define TN_ENGINE_DATA_SOURCE_H
 #include "engine/data.h"
+#include "engine/mixture.h"
 
 TN_C_BEGIN
 
@@ -41,6 +42,9 @@ tn_status tn_data_choose(const tn_data_options *options, const char *key, const 
 /* For a key that means nothing to the chosen source: TN_BAD_INPUT if it is set. */
 tn_status tn_data_refuse(const tn_data_options *options, const char *key, bool is_set,
                          const char *why) TN_MUST_USE;
+
+/* The weights of the paths, all or none; without them the mixture has one part, of all paths. */
+tn_status tn_data_mix(const tn_data_options *options, tn_mixture *out) TN_MUST_USE;
 
 /* One document from position 0. */
 void tn_data_plain(const tn_data_row *out, int64_t seq_len);

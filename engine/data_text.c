@@ -96,47 +96,6 @@ static tn_status cut_part(const tn_data_options *o, const char *name, part *p)
     return count_samples(o, name, p);
 }
 
-/* All weights or none; *n_parts is 1 without. */
-static tn_status check_weights(const tn_data_options *o, int64_t *n_parts)
-{
-    int64_t n_weights = 0;
-    for (int64_t i = 0; i < o->n_paths; i++) {
-        double w = o->paths[i].weight;
-        if (!(w >= 0) || isinf(w))
-            TN_FAIL(TN_BAD_INPUT, "%s.path: weight %g of '%s' cannot be; use a number above 0",
-                    o->section, w, o->paths[i].pattern);
-        n_weights += w > 0;
-    }
-    if (n_weights && n_weights < o->n_paths)
-        TN_FAIL(
-            TN_BAD_INPUT,
-            "%s.path: %lld of %lld entries have a weight; give every entry one above 0, or none",
-            o->section, (long long)n_weights, (long long)o->n_paths);
-    if (n_weights > TN_MIXTURE_PERIOD)
-        TN_FAIL(TN_BAD_INPUT, "%s.path: %lld entries with weights; use at most %d, or globs",
-                o->section, (long long)n_weights, TN_MIXTURE_PERIOD);
-    *n_parts = n_weights ? n_weights : 1;
-    return TN_OK;
-}
-
-static tn_status mix(const tn_data_options *o, text *t)
-{
-    int64_t weak = -1;
-    double *weights = NULL;
-    void *mem;
-    TN_TRY(tn_alloc((size_t)t->n_parts * sizeof *weights, &mem));
-    weights = mem;
-    for (int64_t k = 0; k < t->n_parts; k++) weights[k] = o->paths[k].weight;
-    tn_status st = tn_mixture_init(weights, t->n_parts, &weak, &t->mixture);
-    tn_free(weights);
-    if (weak >= 0)
-        return tn_error(
-            TN_BAD_INPUT,
-            "%s.path: weight %g of '%s' is less than 1/%d of all; raise it or leave the entry out",
-            o->section, o->paths[weak].weight, o->paths[weak].pattern, TN_MIXTURE_PERIOD);
-    return st;
-}
-
 static tn_status open_part(const tn_data_options *o, const tn_data_path *paths, int64_t n_paths,
                            part *p)
 {
@@ -147,13 +106,12 @@ static tn_status open_part(const tn_data_options *o, const tn_data_path *paths, 
 
 static tn_status open_parts(const tn_data_options *o, text *t)
 {
-    int64_t n_parts;
     void *mem;
-    TN_TRY(check_weights(o, &n_parts));
+    TN_TRY(tn_data_mix(o, &t->mixture));
+    int64_t n_parts = t->mixture.n;
     TN_TRY(tn_alloc((size_t)n_parts * sizeof *t->parts, &mem));
     t->parts = mem;
     t->n_parts = n_parts;
-    TN_TRY(mix(o, t));
     for (int64_t k = 0; k < n_parts; k++) {
         char name[40];
         snprintf(name, sizeof name, "data.shuffle.%lld", (long long)k);

@@ -88,6 +88,7 @@ tn_status tn_recipe_data_options(tn_recipe *r, const tn_recipe_data_run *run, tn
         o.validation = 0;
         o.epochs = 0;
         o.packing = "stream";
+        o.mode = "built";
     }
     *out = o;
     return TN_OK;

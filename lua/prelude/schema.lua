@@ -69,7 +69,7 @@ local sections = {
     { "epochs", "integer", min = 1, unset = "as many as the steps need", doc = "how often the data may be read" },
     { "end_token", "text", unset = "the eos_token of tokenizer_config.json beside the tokenizer, if there is one",
       doc = "put behind every document, as \"<|endoftext|>\"; \"\": nothing" },
-    { "mode", "choice", default = "built", one_of = { "built", "stream" }, later = { "stream" },
+    { "mode", "choice", default = "built", one_of = { "built", "stream" },
       doc = "built: tokenise once into cache_folder, before the run; stream: tokenise while training; plain text as bytes needs neither" },
     { "cache_folder", "path", unset = "dump_folder/cache", doc = "where token files are kept" },
   } },
