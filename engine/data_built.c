@@ -63,9 +63,13 @@ static tn_status make(const tn_data_options *o, const tn_paths *sources,
                       const tn_documents_rule *rule, const tn_codec *codec, char *path, size_t size,
                       bool *made)
 {
-    if (!path[0]) {
-        TN_TRY(name_file(o, sources, rule, codec, path, size));
-        TN_TRY_WHILE(tn_file_mkdirs(cache_of(o)), "making %s.cache_folder", o->section);
+    char folder[4096];
+    const char *slash;
+    if (!path[0]) TN_TRY(name_file(o, sources, rule, codec, path, size));
+    slash = strrchr(path, '/');
+    if (slash && slash > path) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        TN_TRY_WHILE(tn_file_mkdirs(folder), "making the folder of a token file");
     }
     tn_tokens_build_options b = {path, sources, *rule, codec, o->threads, o->progress, o->user};
     return tn_tokens_build(&b, made);

@@ -44,7 +44,7 @@ typedef struct sink {
 
 typedef struct build {
     const tn_tokens_build_options *o;
-    char part[PATH_BYTES], docs[PATH_BYTES], save[PATH_BYTES];
+    char part[PATH_BYTES], docs[PATH_BYTES], save[PATH_BYTES], draft[PATH_BYTES];
     sink ids, starts;
     state s;
     bool resumed;
@@ -155,12 +155,26 @@ static uint64_t hash_state(const state *s)
     return tn_hash_xxh64(s, offsetof(state, hash), 0);
 }
 
+/* Under a fixed name first (base/file.h would leave one of a process that was killed). */
+static tn_status write_state(const build *b)
+{
+    sink k = {.path = b->draft};
+    k.fd = tn_fault_hit(TN_FAULT_FILE_OPEN)
+               ? -1
+               : open(b->draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (k.fd < 0) return tn_file_error(b->draft, "write");
+    tn_status st = put_at(&k, 0, &b->s, sizeof b->s);
+    if (!st) st = sync_sink(&k);
+    close(k.fd);
+    return st ? st : tn_file_rename(b->draft, b->save);
+}
+
 static tn_status save(build *b)
 {
     TN_TRY(sync_sink(&b->ids));
     TN_TRY(sync_sink(&b->starts));
     b->s.hash = hash_state(&b->s);
-    TN_TRY(tn_file_write(b->save, &b->s, sizeof b->s));
+    TN_TRY(write_state(b));
     b->saved_tokens = b->s.n_tokens;
     return TN_OK;
 }
@@ -278,6 +292,13 @@ static tn_status say_what(build *b)
 
 /* ------------------------------------------------------------ the end */
 
+static void drop_notes(const build *b)
+{
+    unlink(b->save);
+    unlink(b->docs);
+    unlink(b->draft);
+}
+
 /* The document starts move behind the ids. */
 static tn_status append_documents(build *b, const tn_tokens_layout *l)
 {
@@ -367,11 +388,7 @@ static tn_status finish(build *b)
     if (tn_fault_hit(TN_FAULT_FILE_SYNC) || fsync(b->ids.fd) != 0)
         return tn_file_error(b->part, "sync");
     tn_status st = tn_file_rename(b->part, o->path);
-    if (!st ||
-        !tn_file_exists(b->part)) { /* it has its name, though the folder may not be synced */
-        unlink(b->save);
-        unlink(b->docs);
-    }
+    if (!st || !tn_file_exists(b->part)) drop_notes(b); /* named, if perhaps not synced */
     return st;
 }
 
@@ -409,6 +426,7 @@ static tn_status build_all(build *b, bool *made)
     snprintf(b->part, sizeof b->part, "%s.part", o->path);
     snprintf(b->docs, sizeof b->docs, "%s.part.docs", o->path);
     snprintf(b->save, sizeof b->save, "%s.part.state", o->path);
+    snprintf(b->draft, sizeof b->draft, "%s.part.draft", o->path);
     memcpy(b->s.magic, STATE_MAGIC, sizeof b->s.magic);
     b->s.origin = tn_tokens_origin_of(o->sources, &o->rule, o->codec);
     b->s.width = tn_codec_size(o->codec) <= 1 << 16 ? 16 : 32;
@@ -418,6 +436,8 @@ static tn_status build_all(build *b, bool *made)
     if (!there) TN_TRY(is_made(b, &there)); /* by the build that had the lock */
     if (there) {
         if (b->ids.fd >= 0) unlink(b->part);
+        if (!tn_file_exists(b->part))
+            drop_notes(b); /* of a build that was killed at its very end */
         *made = false;
         return TN_OK;
     }
@@ -434,8 +454,7 @@ tn_status tn_tokens_build(const tn_tokens_build_options *o, bool *made)
     build b = {.o = o, .ids.fd = -1, .starts.fd = -1};
     tn_status st = build_all(&b, made);
     if (st == TN_BAD_INPUT && b.ids.fd >= 0) { /* nothing will go on from here */
-        unlink(b.save);
-        unlink(b.docs);
+        drop_notes(&b);
         unlink(b.part);
     }
     if (b.ids.fd >= 0) close(b.ids.fd);
