@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
 #include "engine/comm_page.h"
+#include "engine/resident.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -486,6 +487,16 @@ tn_status tn_comm_region(tn_comm *c, int number, int64_t bytes, void **mine_out)
 void *tn_comm_peer(const tn_comm *c, int rank, int number)
 {
     return c->regions[number].at[rank];
+}
+
+int64_t tn_comm_peers_resident(const tn_comm *c)
+{
+    const void *begins[TN_COMM_MAX_REGIONS * TN_COMM_MAX_RANKS];
+    int64_t n = 0;
+    for (int k = 0; k < TN_COMM_MAX_REGIONS; k++)
+        for (int r = 0; r < c->w.size; r++)
+            if (r != c->w.rank && c->regions[k].at[r]) begins[n++] = c->regions[k].at[r];
+    return tn_resident_bytes(begins, n);
 }
 
 /* ------------------------------------------------------------ flight recorder */

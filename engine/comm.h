@@ -31,6 +31,10 @@ tn_status tn_comm_region(tn_comm *c, int region, int64_t bytes, void **mine_out)
 void *tn_comm_peer(const tn_comm *c, int rank,
                    int region); /* where that rank's region is mapped here */
 
+/* Bytes of the peers' regions that this process has looked at: the system counts them as its own.
+ */
+int64_t tn_comm_peers_resident(const tn_comm *c);
+
 /* A group is its list of ranks, ascending, this one among them; the same list gives the same group.
  */
 tn_status tn_comm_group(tn_comm *c, const int *ranks, int n, int *group_out) TN_MUST_USE;
@@ -39,10 +43,10 @@ tn_status tn_comm_group(tn_comm *c, const int *ranks, int n, int *group_out) TN_
  * flight recorder and for errors. */
 tn_status tn_comm_sync(tn_comm *c, int group, const char *what, int64_t bytes) TN_MUST_USE;
 double tn_comm_waited_s(const tn_comm *c); /* in all syncs and awaits so far */
-enum { TN_COMM_WORLD = 0 }; /* the group of all ranks */
+enum { TN_COMM_WORLD = 0 };                /* the group of all ranks */
 
-/* A flag in a shared region. post: what this rank wrote before is visible to who sees the value, and
- * who waits for it wakes. await: until the flag has that value; `rank` posts it. */
+/* A flag in a shared region. post: what this rank wrote before is visible to who sees the value,
+ * and who waits for it wakes. await: until the flag has that value; `rank` posts it. */
 void tn_comm_post(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank, const char *what,
                   int64_t bytes);
 tn_status tn_comm_await(tn_comm *c, _Atomic uint32_t *flag, uint32_t value, int rank,

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 typedef struct run {
+    int64_t peak, of_peers; /* bytes, when they were last looked at */
     tn_session s;
     tn_file *metrics;
     tn_profile *profile;   /* NULL: no step is traced */
@@ -47,11 +48,15 @@ static void on_signal(int number)
     stop = number;
 }
 
-static int64_t peak_rss(void)
+/* Of this rank: without the memory of others that it has mapped. */
+static int64_t peak_rss(run *q)
 {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (int64_t)u.ru_maxrss * 1024;
+    int64_t peak = (int64_t)u.ru_maxrss * 1024;
+    if (q->s.comm && peak != q->peak) q->of_peers = tn_comm_peers_resident(q->s.comm);
+    q->peak = peak;
+    return peak - q->of_peers;
 }
 
 /* ------------------------------------------------------------ numbers out */
@@ -84,12 +89,12 @@ static double peak_of_rank(const run *q)
     return tn_peak_core() * threads * share;
 }
 
-static figures figures_of(const run *q, const tn_train_report *r, double now)
+static figures figures_of(run *q, const tn_train_report *r, double now)
 {
     double ranks = q->s.world.size;
     figures f = {.lr = r->lr_factor * tn_recipe_num(q->s.recipe, "optimizer.lr"),
                  .took_s = now - q->since_s,
-                 .rss = peak_rss()};
+                 .rss = peak_rss(q)};
     f.tps = (double)(q->since_steps * q->s.global_batch * q->s.shape.seq) / f.took_s / ranks;
     f.tflops = q->cost.flops_per_token * f.tps / 1e12;
     f.mfu = 100 * f.tflops * 1e12 / peak_of_rank(q);
@@ -199,9 +204,9 @@ static tn_status on_validation(void *user, int64_t step, double loss, int64_t to
     const tn_tensorboard_scalar scalars[] = {
         {"validation_metrics/loss", loss},
         {"validation_metrics/throughput(tps)", tps},
-        {"validation_metrics/memory/max_reserved(GiB)", gib(peak_rss())}};
+        {"validation_metrics/memory/max_reserved(GiB)", gib(peak_rss(q))}};
     say(q, "validate step: %lld  loss: %8.5f  memory: %.2fGiB  tps: %lld\n", (long long)step, loss,
-        gib(peak_rss()), (long long)tps);
+        gib(peak_rss(q)), (long long)tps);
     if (q->board) TN_TRY(tn_tensorboard_put(q->board, step, scalars, TN_COUNT(scalars)));
     q->since_s += seconds;
     if (!q->metrics) return TN_OK;
@@ -300,7 +305,7 @@ static tn_status finish(run *q, tn_status st)
     TN_TRY(tn_weights_export(q->s.recipe, &q->s.trains, q->s.train_exec, q->s.comm, path));
     TN_TRY(export_tokenizer(q, path));
     say(q, "memory: planned peak %s, measured peak %s\n", tn_text_bytes(b.total).s,
-        tn_text_bytes(peak_rss()).s);
+        tn_text_bytes(peak_rss(q)).s);
     say(q, "time: first kernel %s, training %s, first step done %s after exec; run %s\n",
         tn_text_seconds(q->s.first_kernel_s - q->exec_s).s,
         tn_text_seconds(q->begun_s - q->exec_s).s, tn_text_seconds(q->first_step_s - q->exec_s).s,

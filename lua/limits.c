@@ -181,7 +181,8 @@ tn_status tn_limits_degrees(tn_limits *q, const tn_mesh *m)
     if (d.rows_grid && !legal_dp(&d, dp))
         tn_limits_add(q, "parallelism.data_parallel_shard_degree",
                       ": %lld data-parallel ranks keep no bits under debug.reduce_grid.rows = "
-                      "%lld; %s, or debug.reduce = \"fast\"",
+                      "%lld; %s of them (and tp or pp for the other ranks), or debug.reduce = "
+                      "\"fast\"",
                       (long long)dp, (long long)d.rows_grid,
                       say(find_nearest(dp, d.rows_grid, legal_dp, &d)).s);
     return TN_OK;

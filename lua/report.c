@@ -45,7 +45,9 @@ double tn_report_saved_bytes(const tn_program *p, int64_t *n_blocks_out)
         bytes += (double)b->bytes;
     }
     if (n_blocks_out) *n_blocks_out = blocks;
-    return blocks ? bytes / (double)blocks / (double)(g->rows * g->seq) : 0;
+    /* of the tokens whose rows this rank has; what other axes split counts as it lies here */
+    int64_t dp = (int64_t)g->mesh.size[TN_AXIS_DP_REPLICATE] * g->mesh.size[TN_AXIS_DP_SHARD];
+    return blocks ? bytes / (double)blocks / (double)(g->rows / dp * g->seq) : 0;
 }
 
 static int by_size(const void *pa, const void *pb)

@@ -142,10 +142,15 @@ static int64_t need_with(tn_session *s, const tn_shape *shape)
         tn_error_clear();
         return INT64_MAX;
     }
-    tn_session_bytes b = program_bytes(all.of[all.mine]);
+    int64_t need = 0;
+    for (int i = 0; i < all.n; i++) {
+        tn_session_bytes b = program_bytes(all.of[i]);
+        need += (b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail +
+                 s->scratch_bytes + PROCESS_BYTES) *
+                tn_mesh_ranks(&s->shape.mesh);
+    }
     tn_build_destroy(&all);
-    return b.parameters + b.moments + b.buffers + b.inputs + b.step + b.mail + s->scratch_bytes +
-           PROCESS_BYTES;
+    return need;
 }
 
 /* The first of: recompute, smaller microbatches of the same global batch, both, then shorter rows,
@@ -183,18 +188,22 @@ static void nearest_fit(tn_session *s, int64_t have, char *out, size_t size)
     snprintf(out, size,
              "no batch size or recompute fits: parameters, optimizer and gradients alone take %s; "
              "a smaller model, or more ranks (`titan plan` shows it)",
-             tn_text_bytes(2 * b.parameters + b.moments).s);
+             tn_text_bytes((2 * b.parameters + b.moments) * s->world.size).s);
 }
 
 static tn_status check_memory(tn_session *s)
 {
-    int64_t have = tn_device_memory_bytes();
+    int64_t have = tn_device_memory_bytes(), need = 0;
     tn_session_bytes b = tn_session_memory(s);
-    char mend[512];
-    if (b.total <= have) return TN_OK;
+    char mend[512], ranks[48] = "";
+    for (int i = 0; i < s->trains.n; i++) /* all of them are on this machine */
+        need += tn_session_memory_of(s, i).total * tn_mesh_ranks(&s->shape.mesh);
+    if (need <= have) return TN_OK;
     nearest_fit(s, have, mend, sizeof mend);
-    tn_status st = tn_error(TN_BAD_INPUT, "memory: the plan needs %s, this machine has %s; %s",
-                            tn_text_bytes(b.total).s, tn_text_bytes(have).s, mend);
+    if (s->world.size > 1) snprintf(ranks, sizeof ranks, " of %d ranks", s->world.size);
+    tn_status st = tn_error(TN_BAD_INPUT, "memory: the plan%s needs %s, this machine has %s; %s",
+                            ranks, tn_text_bytes(need).s, tn_text_bytes(have).s, mend);
+    if (s->world.size > 1) st = tn_error_note(st, "of rank %d:", s->world.rank);
     const struct {
         const char *what;
         int64_t bytes;

@@ -36,7 +36,7 @@ def tp_bits(tp, near, grid=8):
 
 
 def dp_bits(dp, near, grid=8):
-    return "%s: %d data-parallel ranks keep no bits under debug.reduce_grid.rows = %d; %s, or debug.reduce = \"fast\"" % (DP, dp, grid, near)
+    return "%s: %d data-parallel ranks keep no bits under debug.reduce_grid.rows = %d; %s of them (and tp or pp for the other ranks), or debug.reduce = \"fast\"" % (DP, dp, grid, near)
 
 
 def positions(tp, near, grid=8):
