@@ -91,6 +91,11 @@ static tn_status param_order(tn_exec *e, const tn_node *n, bound *b)
             node.rank = e->p->at[TN_AXIS_TP];
         }
     }
+    if (node.ranks & (node.ranks - 1))
+        TN_FAIL(TN_BAD_INPUT,
+                "parallelism.tensor_parallel_degree: %d: the layers of this build run on powers of "
+                "two, also with debug.reduce = \"fast\"; use a power of two",
+                node.ranks);
     if (node.parts < node.ranks) node.parts = node.ranks; /* fast mode: one chain a rank */
     TN_TRY(tn_arena_alloc(&e->arena, sizeof(tn_order_run), &mem));
     TN_TRY(tn_order_param_node(&e->arena, &node, mem));

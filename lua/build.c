@@ -15,6 +15,8 @@ const char *const tn_build_passes[] = {
 
 /* ------------------------------------------------------------ batch arithmetic */
 
+enum { MAX_MICROBATCHES = 1 << 14 };
+
 static tn_recompute recompute_of(const tn_recipe *r, int64_t *every)
 {
     static const char option[] = "activation_checkpoint.selective_ac_option";
@@ -74,6 +76,13 @@ tn_status tn_build_shape(const tn_recipe *r, const tn_mesh *mesh, tn_shape *out)
                     tn_recipe_where(r, "parallelism.pipeline_parallel_microbatch_size"),
                     (long long)rows, (long long)local, (long long)near);
     }
+    if (global / unit * (local / rows) > MAX_MICROBATCHES)
+        TN_FAIL(TN_BAD_INPUT,
+                "%s: training.global_batch_size: %lld are %lld microbatches of a rank, at most %d "
+                "can be planned; %lld, or a larger training.local_batch_size",
+                tn_recipe_where(r, "training.global_batch_size"), (long long)global,
+                (long long)(global / unit * (local / rows)), (int)MAX_MICROBATCHES,
+                (long long)(MAX_MICROBATCHES * unit / (local / rows)));
     *out = (tn_shape){.mesh = *mesh,
                       .dp = dp,
                       .rows = rows,

@@ -15,7 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_ENDS = 16, MAX_PROMPT_BYTES = 64 << 20 };
+enum {
+    MOST_BYTES = 512, /* of a vocabulary of bytes and a few marks */
+    MAX_ENDS = 16,
+    MAX_PROMPT_BYTES = 64 << 20
+};
 
 typedef struct sequence {
     int32_t *ids;
@@ -304,11 +308,18 @@ static tn_status check_length(const generation *q)
 
 static tn_status generate(generation *q)
 {
+    int64_t vocab = 0;
     TN_TRY(open_recipe(q));
     TN_TRY(read_ends(q));
     TN_TRY(open_tokenizer(q));
     TN_TRY(read_prompts(q));
     TN_TRY(check_length(q));
+    TN_TRY(tn_model_int(q->recipe, "vocab_size", &vocab));
+    if (!q->tokenizer && vocab > MOST_BYTES)
+        TN_FAIL(TN_BAD_INPUT,
+                "%s/tokenizer.json: it is not there, and %lld ids are no bytes; put the model's "
+                "tokenizer into the folder",
+                q->a->paths[0], (long long)vocab);
     TN_TRY(tn_decoder_open(q->recipe, q->n_rows, q->longest + q->a->max_tokens, q->a->paths[0],
                            &q->decoder));
     q->vocab = tn_decoder_vocab(q->decoder);

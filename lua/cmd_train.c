@@ -289,8 +289,10 @@ static tn_status export_tokenizer(const run *q, const char *folder)
 {
     char path[4224], *text = NULL;
     int64_t n = 0;
-    if (!q->s.tokenizer[0] || q->s.world.rank) return TN_OK;
+    if (q->s.world.rank) return TN_OK;
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (!q->s.tokenizer[0]) /* one of an earlier run would be another's */
+        return tn_file_exists(path) && unlink(path) ? tn_file_error(path, "remove") : TN_OK;
     TN_TRY(tn_file_read(q->s.tokenizer, TN_JSON_MAX_BYTES, &text, &n));
     tn_status st = tn_file_write(path, text, (size_t)n);
     tn_free(text);
