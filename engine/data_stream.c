@@ -23,8 +23,8 @@
 #include <string.h>
 
 #ifdef TN_HOSTILE
-#define BLOCK_TOKENS 200
-#define MARK_TOKENS 150
+#define BLOCK_TOKENS ((int64_t)1 << 15)
+#define MARK_TOKENS 10000
 #else
 #define BLOCK_TOKENS ((int64_t)1 << 19)
 #define MARK_TOKENS ((int64_t)4 << 20)

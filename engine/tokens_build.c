@@ -18,7 +18,7 @@
 
 #ifdef TN_HOSTILE
 enum { BLOCK_BYTES = 64, BUFFER_BYTES = 100 };
-#define SAVE_TOKENS 200
+#define SAVE_TOKENS 1000
 #else
 enum { BLOCK_BYTES = 1 << 16, BUFFER_BYTES = 1 << 20 };
 #define SAVE_TOKENS ((int64_t)8 << 20) /* between two states: a second or so of work */

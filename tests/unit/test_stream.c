@@ -8,7 +8,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { S = 512, B = 3, TEXT = 3 << 20 };
+#ifdef TN_HOSTILE /* smaller blocks */
+enum { S = 512, B = 3, TEXT = 200 << 10, BLOCK = 64 };
+#else
+enum { S = 512, B = 3, TEXT = 3 << 20, BLOCK = 1024 };
+#endif
 
 static uint32_t lcg = 5;
 static char cache[300];
@@ -74,7 +78,7 @@ static void same_samples(const tn_data_path *paths, int64_t n, const char *what)
     o.mode = "stream";
     if (!TN_CHECK_OK(tn_data_open(&o, &stream))) return;
     int64_t samples = tn_data_about(built)->samples[TN_DATA_TRAIN], steps = samples / B, wrong = 0;
-    TN_CHECK_MSG(samples > 2048, "%lld samples: one block", (long long)samples);
+    TN_CHECK_MSG(samples > 2 * BLOCK, "%lld samples: one block", (long long)samples);
     for (int64_t s = 0; s < steps + 40; s += s % 7 ? 1 : 13)
         wrong += get(built, s, &want) || get(stream, s, &got) || memcmp(&want, &got, sizeof want);
     TN_CHECK_MSG(!wrong, "%s: %lld steps differ", what, (long long)wrong);

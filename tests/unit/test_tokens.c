@@ -122,7 +122,7 @@ static void interrupted(void)
 {
     static const tn_fault places[] = {TN_FAULT_FILE_WRITE, TN_FAULT_FILE_SYNC, TN_FAULT_FILE_RENAME,
                                       TN_FAULT_FILE_OPEN,  TN_FAULT_FILE_READ, TN_FAULT_MAP};
-    tn_data_path source = {.pattern = write_text("i", 30000)};
+    tn_data_path source = {.pattern = write_text("i", 8000)};
     const char *calm = keep(tn_scratch_path("calm.tokens")),
                *path = keep(tn_scratch_path("stormy.tokens")),
                *state = keep(tn_scratch_path("stormy.tokens.part.state"));
