@@ -57,6 +57,19 @@ static int64_t vocabulary(const tn_programs *all)
     return 0;
 }
 
+/* A step that the run does not have would leave no trace and say nothing. */
+static tn_status check_traces(const tn_recipe *r)
+{
+    static const char key[] = "profiling.trace_steps";
+    int64_t steps = tn_recipe_int(r, "training.steps");
+    for (int i = 0; i < tn_recipe_count(r, key); i++)
+        if (tn_recipe_int_at(r, key, i) > steps)
+            TN_FAIL(TN_BAD_INPUT, "%s: %s: step %lld is behind the last one; training.steps = %lld",
+                    tn_recipe_where(r, key), key, (long long)tn_recipe_int_at(r, key, i),
+                    (long long)steps);
+    return TN_OK;
+}
+
 tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_session *s)
 {
     *s = (tn_session){.recipe = recipe};
@@ -66,6 +79,7 @@ tn_status tn_session_plan(tn_recipe *recipe, bool only_plan, int64_t world, tn_s
     TN_TRY(tn_build_shape(recipe, &mesh, &s->shape));
     if (!only_plan || !strcmp(tn_recipe_device(recipe), "cpu"))
         TN_TRY(tn_session_device(recipe, &s->world, &s->device));
+    TN_TRY(check_traces(recipe));
     TN_TRY(build(s, TN_BUILD_TRAIN, &s->shape, &s->trains));
     s->train = s->trains.of[s->trains.mine];
     s->global_batch = s->shape.rows * s->shape.n_microbatches * s->shape.dp;

@@ -4,6 +4,7 @@
 #include "graph/names.h"
 #include "graph/occupancy.h"
 #include "graph/op.h"
+#include "lua/classes.h"
 #include "lua/inspect.h"
 #include "lua/state.h"
 #include "lua/view.h"
@@ -183,8 +184,7 @@ static int f_timeline(lua_State *L)
     const tn_program *p = program_of(L, s, 2);
     luaL_argcheck(L, bins >= 1 && bins <= 1000, 1, "1 to 1000");
     moment *m = lua_newuserdatauv(L, (size_t)bins * sizeof *m, 0);
-    tn_cost_machine machine = tn_cost_guess(
-        &p->g->mesh, strcmp(tn_recipe_device(s->recipe), "cpu") != 0, tn_inspect_node(s->recipe));
+    tn_cost_machine machine = tn_classes_machine(s);
     tn_arena arena = {0};
     double seconds;
     tn_status st = fill(p, &machine, &arena, (int)bins, m, &seconds);

@@ -169,8 +169,8 @@ end
 
 function draw.memory(t, owners)
   local out, most = {}, math.max(1, t.peak)
-  out[#out + 1] = ("a step of %s (predicted); %s at most, arena %s, lower bound %s"):format(
-    draw.seconds(t.seconds), t.microbatches == 1 and "one microbatch" or ("one of %d microbatches"):format(t.microbatches),
+  out[#out + 1] = ("%s and the update: %s of work; arena %s, bound %s"):format(
+    t.microbatches == 1 and "a microbatch" or ("one of %d microbatches"):format(t.microbatches), draw.seconds(t.seconds),
     draw.bytes(t.peak), draw.bytes(t.bound))
   out[#out + 1] = ("%9s %9s  %-20s |%s"):format("from", "bytes", "where", ("%-" .. BAR .. "s"):format(" to " .. draw.bytes(most)))
   for _, m in ipairs(t) do
