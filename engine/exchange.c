@@ -270,6 +270,17 @@ typedef struct job {
     int64_t per_run; /* tiles of one run */
 } job;
 
+/* Sixteen at once: this file is not compiled for the machine's widest registers. */
+typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
+
+static void add(const float *a, const float *b, int64_t m, float *out)
+{
+    int64_t i = 0;
+    for (; i + 16 <= m; i += 16)
+        *(lanes *)(out + i) = *(const lanes *)(a + i) + *(const lanes *)(b + i);
+    for (; i < m; i++) out[i] = a[i] + b[i];
+}
+
 /* out = the tree over src[0 .. n), from which `at` elements on, `m` of them. */
 static void tree(const float *const *src, int n, int64_t at, int64_t m, float *out)
 {
@@ -278,12 +289,16 @@ static void tree(const float *const *src, int n, int64_t at, int64_t m, float *o
         memcpy(out, src[0] + at, (size_t)m * sizeof *out);
         return;
     }
+    if (n == 2) {
+        add(src[0] + at, src[1] + at, m, out);
+        return;
+    }
     int half = 1;
     while (half * 2 < n) half *= 2;
     if (tn_plant_is(TN_PLANT_SUM_ORDER)) half = n - 1;
     tree(src, half, at, m, out);
     tree(src + half, n - half, at, m, right);
-    for (int64_t i = 0; i < m; i++) out[i] = out[i] + right[i];
+    add(out, right, m, out);
 }
 
 static void add_floats(const job *j, int64_t src, int64_t dst, int64_t m)
