@@ -38,8 +38,8 @@ struct tn_comm {
     } groups[TN_COMM_PAGE_GROUPS];
 };
 
-/* A few microseconds; four times as many cost more than a sleep when two ranks share a core. */
-static const int SPINS = 4000;
+/* Some ten microseconds: less than a sleep and a wake. */
+static const int SPINS = 40000;
 
 static uint64_t all_ranks(int n)
 {
@@ -110,7 +110,7 @@ tn_status tn_comm_open(const tn_world *w, double init_timeout_s, tn_comm **out)
     c->timeout_key = "comm.init_timeout_s";
     c->spins = w->local_size <= tn_pool_cores()
                    ? SPINS
-                   : SPINS / 20; /* with more ranks than cores the other one needs ours */
+                   : SPINS / 200; /* with more ranks than cores the other one needs ours */
     for (int r = 0; r < TN_COMM_MAX_REGIONS; r++) c->regions[r].fd = -1;
     tn_status st = w->size > 1 ? open_page(c) : add_group(c, 1, &world);
     if (st) {
