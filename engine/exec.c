@@ -309,8 +309,9 @@ static void *address(const operand *o, int64_t mb, int64_t chunk)
     return o->slot ? at + o->slot[mb] * o->slot_bytes : at;
 }
 
-static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
+static tn_status run_range(void *user, int64_t begin, int64_t end, int64_t mb, int64_t chunk)
 {
+    walk *w = user;
     bool alone = !w->e->m->comm;
     for (int64_t i = begin < w->from ? w->from : begin;
          i < end && i < w->to && (w->found < 0 || !alone); i++) {
@@ -333,19 +334,6 @@ static tn_status run_range(walk *w, int64_t begin, int64_t end, int64_t mb, int6
     return TN_OK;
 }
 
-/* A segment for a microbatch: the loss chunks in it, if they lie there, as often as there are. */
-static tn_status run_action(walk *w, const tn_action *a)
-{
-    const tn_program *p = w->e->p;
-    const tn_segment *s = &p->segments[a->segment];
-    bool chunks = s->begin <= p->chunk && p->chunk_end <= s->end;
-    if (!chunks) return run_range(w, s->begin, s->end, a->microbatch, 0);
-    TN_TRY(run_range(w, s->begin, p->chunk, a->microbatch, 0));
-    for (int64_t c = 0; c < p->g->n_chunks; c++)
-        TN_TRY(run_range(w, p->chunk, p->chunk_end, a->microbatch, c));
-    return run_range(w, p->chunk_end, s->end, a->microbatch, 0);
-}
-
 /* The ranks of a pipeline begin a run together: none has letters of the next while another reads
  * those of the last. */
 static tn_status run_all(walk *w)
@@ -356,10 +344,8 @@ static tn_status run_all(walk *w)
         m->runs++;
         TN_TRY(tn_comm_sync(m->comm, TN_COMM_WORLD, "the step's begin", 0));
     }
-    TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
-    for (int64_t i = 0; i < p->n_actions && w->from < p->tail; i++)
-        TN_TRY(run_action(w, &p->actions[i]));
-    return run_range(w, p->tail, p->n_entries, 0, 0);
+    if (w->from >= p->tail) return run_range(w, p->tail, p->n_entries, 0, 0);
+    return tn_program_walk(p, p->g->n_microbatches, p->g->n_chunks, run_range, w);
 }
 
 static walk begin_walk(tn_exec *e, tn_exec_part part, const tn_step *step)

@@ -280,31 +280,18 @@ static tn_status run_entry(walk *w, int32_t entry, int32_t microbatch, int32_t c
     return TN_OK;
 }
 
-static tn_status run_range(walk *w, int64_t begin, int64_t end, int32_t microbatch, int32_t chunk)
+static tn_status run_range(void *user, int64_t begin, int64_t end, int64_t microbatch,
+                           int64_t chunk)
 {
-    for (int64_t i = begin; i < end; i++) TN_TRY(run_entry(w, (int32_t)i, microbatch, chunk));
+    for (int64_t i = begin; i < end; i++)
+        TN_TRY(run_entry(user, (int32_t)i, (int32_t)microbatch, (int32_t)chunk));
     return TN_OK;
-}
-
-static tn_status run_segment(walk *w, const tn_segment *g, int32_t m)
-{
-    const tn_program *p = w->p;
-    int32_t n_c = p->g->n_chunks > 1 ? 2 : 1;
-    if (p->chunk < g->begin || p->chunk_end > g->end) return run_range(w, g->begin, g->end, m, 0);
-    TN_TRY(run_range(w, g->begin, p->chunk, m, 0));
-    for (int32_t c = 0; c < n_c; c++) TN_TRY(run_range(w, p->chunk, p->chunk_end, m, c));
-    return run_range(w, p->chunk_end, g->end, m, 0);
 }
 
 static tn_status run_step(walk *w)
 {
-    const tn_program *p = w->p;
-    int32_t most = tn_program_microbatches_walked(p);
-    TN_TRY(run_range(w, 0, p->microbatch, 0, 0));
-    for (int64_t i = 0; i < p->n_actions; i++)
-        if (p->actions[i].microbatch < most)
-            TN_TRY(run_segment(w, &p->segments[p->actions[i].segment], p->actions[i].microbatch));
-    return run_range(w, p->tail, p->n_entries, 0, 0);
+    int64_t chunks = w->p->g->n_chunks > 1 ? 2 : 1;
+    return tn_program_walk(w->p, tn_program_microbatches_walked(w->p), chunks, run_range, w);
 }
 
 static tn_status begin_walk(walk *w)

@@ -94,6 +94,18 @@ tn_status tn_infer_bad(const tn_infer *t, const char *fmt, ...)
     TN_FAIL(TN_BAD_INPUT, "%s: %s: %s", path, tn_op_name(t->d->op), buf);
 }
 
+tn_status tn_infer_like(tn_infer *t)
+{
+    const tn_value *like = t->d->like;
+    t->out[0].rank = like->rank;
+    memcpy(t->out[0].dim, like->dim, sizeof like->dim);
+    for (int d = 0; d < like->rank; d++)
+        if (like->dim[d].extent < 1)
+            return tn_infer_bad(t, "extent %lld in dim %d; at least 1",
+                                (long long)like->dim[d].extent, d);
+    return TN_OK;
+}
+
 void tn_infer_factor(tn_infer *t, char letter, int64_t extent)
 {
     t->bind->f[F_SHARED + letter - 'a'].extent = extent;

@@ -62,6 +62,9 @@ tn_attr tn_infer_attr(const tn_infer *t, const char *name);
 tn_status tn_infer_bad(const tn_infer *t, const char *fmt, ...)
     TN_PRINTF(2, 3); /* "PATH: OP: ...", TN_BAD_INPUT */
 
+/* Shape rule of leaves: output 0 has the dims of desc->like, none of them empty. */
+tn_status tn_infer_like(tn_infer *t) TN_MUST_USE;
+
 tn_status
 tn_infer_layouts(tn_infer *t) TN_MUST_USE; /* the factor rule, for layout hooks that amend it */
 tn_status tn_infer_dtype_f32(tn_infer *t) TN_MUST_USE;  /* dtype rule: every output fp32 */

@@ -297,7 +297,7 @@ static tn_status add_saved(planner *q, const int64_t *action, int32_t root, int3
     return give_slots(q, action, s);
 }
 
-static tn_status place_mails(planner *q)
+static void place_mails(planner *q)
 {
     tn_program *p = q->p;
     for (int64_t i = 0; i < p->pipeline->n_mails; i++) {
@@ -310,7 +310,6 @@ static tn_status place_mails(planner *q)
         p->saved[p->n_saved++] = (tn_saved){.from = -1, .n_slots = m->n_slots, .slot = m->slot};
         at->saved = (int32_t)p->n_saved;
     }
-    return TN_OK;
 }
 
 static tn_status save(planner *q)
@@ -322,7 +321,7 @@ static tn_status save(planner *q)
     if (!p->pipeline) return TN_OK;
     TN_TRY(tn_arena_alloc(&p->arena, (size_t)(q->g->n_values + 1) * sizeof(tn_saved), &mem));
     p->saved = mem;
-    TN_TRY(place_mails(q));
+    place_mails(q);
     tn_status st = find_actions(q, &arena, &action);
     for (int32_t v = 0; v < q->g->n_values && !st; v++) {
         if (q->root[v] != v || region_of(q, v) != TN_REGION_STEP || !is_saved(q, v)) continue;

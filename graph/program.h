@@ -121,6 +121,14 @@ static inline int64_t tn_program_offset(const tn_program *p, const tn_place *at,
            slot * at->slot_bytes;
 }
 
+/* A walk in run order: entries [begin, end) in this iteration. */
+typedef tn_status (*tn_program_range)(void *user, int64_t begin, int64_t end, int64_t microbatch,
+                                      int64_t chunk);
+
+/* The whole program: the actions of the first `microbatches`, every loss chunk `chunks` times. */
+tn_status tn_program_walk(const tn_program *p, int64_t microbatches, int64_t chunks,
+                          tn_program_range range, void *user) TN_MUST_USE;
+
 /* How many microbatches a walk over the program must follow to have seen all there is: two without
  * a pipeline; with one as many as any value has slots, and one more. */
 int32_t tn_program_microbatches_walked(const tn_program *p);

@@ -66,6 +66,29 @@ tn_status tn_program_state(const tn_program *p, const char *name, const tn_place
     TN_FAIL(TN_FAILED, "program: state '%s' has no place in memory", name);
 }
 
+/* A segment for a microbatch: the loss chunks in it, if they lie there, as often as they run. */
+static tn_status walk_segment(const tn_program *p, const tn_segment *s, int64_t microbatch,
+                              int64_t chunks, tn_program_range range, void *user)
+{
+    if (p->chunk < s->begin || p->chunk_end > s->end)
+        return range(user, s->begin, s->end, microbatch, 0);
+    TN_TRY(range(user, s->begin, p->chunk, microbatch, 0));
+    for (int64_t c = 0; c < chunks; c++) TN_TRY(range(user, p->chunk, p->chunk_end, microbatch, c));
+    return range(user, p->chunk_end, s->end, microbatch, 0);
+}
+
+tn_status tn_program_walk(const tn_program *p, int64_t microbatches, int64_t chunks,
+                          tn_program_range range, void *user)
+{
+    TN_TRY(range(user, 0, p->microbatch, 0, 0));
+    for (int64_t i = 0; i < p->n_actions; i++) {
+        const tn_action *a = &p->actions[i];
+        if (a->microbatch < microbatches)
+            TN_TRY(walk_segment(p, &p->segments[a->segment], a->microbatch, chunks, range, user));
+    }
+    return range(user, p->tail, p->n_entries, 0, 0);
+}
+
 int32_t tn_program_microbatches_walked(const tn_program *p)
 {
     int32_t most = 2;

@@ -325,10 +325,12 @@ static tn_status write_value(replay *s, const tn_node *n, int o)
     return TN_OK;
 }
 
-static tn_status run_range(replay *s, int64_t begin, int64_t end, int32_t microbatch, int32_t chunk)
+static tn_status run_range(void *user, int64_t begin, int64_t end, int64_t microbatch,
+                           int64_t chunk)
 {
-    s->microbatch = microbatch;
-    s->chunk = chunk;
+    replay *s = user;
+    s->microbatch = (int32_t)microbatch;
+    s->chunk = (int32_t)chunk;
     for (int64_t i = begin; i < end; i++) {
         s->node = s->p->entries[i].node;
         const tn_node *n = &s->g->nodes[s->node];
@@ -338,26 +340,12 @@ static tn_status run_range(replay *s, int64_t begin, int64_t end, int32_t microb
     return TN_OK;
 }
 
-static tn_status run_action(replay *s, const tn_segment *g, int32_t m)
-{
-    const tn_program *p = s->p;
-    if (p->chunk < g->begin || p->chunk_end > g->end) return run_range(s, g->begin, g->end, m, 0);
-    TN_TRY(run_range(s, g->begin, p->chunk, m, 0));
-    for (int32_t c = 0; c < s->g->n_chunks; c++) TN_TRY(run_range(s, p->chunk, p->chunk_end, m, c));
-    return run_range(s, p->chunk_end, g->end, m, 0);
-}
-
 /* (2), (9) */
 static tn_status run_all(replay *s)
 {
     const tn_program *p = s->p;
     int32_t most = p->pipeline ? tn_program_microbatches_walked(p) : s->n_microbatches;
-    TN_TRY(run_range(s, 0, p->microbatch, 0, 0));
-    for (int64_t i = 0; i < p->n_actions; i++) {
-        const tn_action *a = &p->actions[i];
-        if (a->microbatch < most) TN_TRY(run_action(s, &p->segments[a->segment], a->microbatch));
-    }
-    return run_range(s, p->tail, p->n_entries, 0, 0);
+    return tn_program_walk(p, most, s->g->n_chunks, run_range, s);
 }
 
 /* (7) */

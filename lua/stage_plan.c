@@ -144,14 +144,14 @@ static tn_status make_lists(const tn_recipe *r, const tn_shape *shape, bool forw
     tn_schedule_report report;
     const tn_schedule_type *type;
     bool grows = true;
-    if (!table) {
-        TN_TRY(tn_schedule_type_of(o.name, &type));
-        grows = type->grows;
-    }
-    if (table)
+    if (table) {
         TN_TRY(tn_schedule_fits(table, tn_recipe_is_set(r, CSV) ? CSV : KEY "schedule",
                                 shape->mesh.pp, each));
-    else TN_TRY(tn_schedule_generate(&o, &one));
+    } else {
+        TN_TRY(tn_schedule_type_of(o.name, &type));
+        grows = type->grows;
+        TN_TRY(tn_schedule_generate(&o, &one));
+    }
     tn_status st = tn_schedule_simulate(one, NULL, canonical, &report);
     if (!st) {
         tn_schedule_report_fini(&report);

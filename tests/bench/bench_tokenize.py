@@ -92,10 +92,10 @@ def same_ids(args, file, ids, folder):
 def compare(args, family, threads, text, whole, documents, folder):
     file = golden(family + "/tokenizer.json")
     size = os.path.getsize(golden("long.txt"))
-    library = Library(args, file, threads, args.library_documents)
+    library = Library(args, file, threads, args.their_documents)
     ratios, speeds, memory = [], [], 0
     for _ in range(args.pairs):
-        theirs = library.encode() / (args.library_documents * size)
+        theirs = library.encode() / (args.their_documents * size)
         seconds, rss = titan(args, file, threads, "--jsonl", text)
         ours = seconds / (documents * size)
         ratios.append(theirs / ours)
@@ -122,7 +122,7 @@ def main():
     p.add_argument("titan", nargs="?", default=os.path.join(TOP, "build", "titan"))
     p.add_argument("--python", default=sys.executable, help="a Python that has the package tokenizers")
     p.add_argument("--pairs", type=int, default=3)
-    p.add_argument("--library-mb", type=int, default=100, help="how much of the text the library encodes each time (100)")
+    p.add_argument("--library-mb", dest="their_mb", type=int, default=100, help="how much of the text the library encodes each time (100)")
     p.add_argument("--clock", choices=["wall", "cpu"], default="wall")
     args = p.parse_args()
     found = subprocess.run([args.python, "-c", "import tokenizers; print(tokenizers.__version__)"], stdout=subprocess.PIPE,
@@ -134,7 +134,7 @@ def main():
         text = f.read()
     size = len(text.encode())
     documents = -(-100000000 // size)
-    args.library_documents = -(-args.library_mb * 1000000 // size)
+    args.their_documents = -(-args.their_mb * 1000000 // size)
     print("tokenizers %s (encode_batch_fast) and titan tokenize: long.txt %d times, %s time, load %.1f" % (
         found.stdout.strip(), documents, args.clock, os.getloadavg()[0]))
     with tempfile.TemporaryDirectory(prefix="titan-bench-") as folder:
